@@ -1,0 +1,153 @@
+# The only task runner. All output of compilers goes below build/; V=1 shows the commands.
+#   make setup    everything hark needs, on a fresh Debian: packages, .venv, build; then .venv/bin/hark
+#   make check    formatters, linters, types, layers, sanitizer builds
+#   make test     all tests that fit into minutes; test-slow, fuzz and bench are separate
+#   make install  a root-owned tree below PREFIX
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PREFIX ?= /opt/hark
+VENV := .venv
+PY := $(VENV)/bin/python
+BUILD := build
+REQ := .ci/requirements
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(2)')
+
+CC := gcc
+CLANG := clang
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wvla -Werror
+HARDEN := -fstack-protector-strong -D_FORTIFY_SOURCE=2 -fPIE -Wl,-z,relro,-z,now
+CFLAGS ?= -O2 -g
+CSTD := -std=c11 -D_GNU_SOURCE
+SAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+FUZZ_S ?= 20
+
+PROGRAMS :=
+BPF_OBJECTS :=
+CLEAN_HARK := hark/_native*.so
+
+include $(wildcard csrc/*/room.mk) $(wildcard bpf/room.mk)
+
+.PHONY: help setup packages packages-test venv venv-dev build native programs bpf libexec \
+	check lint types layers format-check tidy san test test-python test-c test-slow fuzz bench \
+	install clean lock fmt audit
+
+help:
+	@sed -n '2,5s/^# *//p' Makefile
+
+setup: packages
+	$(Q)$(MAKE) --no-print-directory venv
+	$(Q)$(MAKE) --no-print-directory build
+
+packages:
+	$(Q).ci/install-debian .ci/debian-run.txt
+
+packages-test: packages
+	$(Q).ci/install-debian .ci/debian-test.txt
+
+venv: $(VENV)/.run
+venv-dev: $(VENV)/.dev
+
+$(VENV)/.run: $(REQ)/run.txt pyproject.toml
+	$(call say,VENV,$(VENV))
+	$(Q)test -x $(PY) || /usr/bin/python3 -m venv --system-site-packages $(VENV)
+	$(Q)$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r $(REQ)/run.txt
+	$(Q)$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(Q)touch $@
+
+$(VENV)/.dev: $(VENV)/.run $(REQ)/dev.txt
+	$(call say,VENV,$(VENV) for tests)
+	$(Q)$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r $(REQ)/run.txt -r $(REQ)/dev.txt
+	$(Q)touch $@
+
+build: programs bpf native libexec
+programs: $(PROGRAMS)
+bpf: $(BPF_OBJECTS)
+
+NATIVE_SOURCES := $(wildcard csrc/*.py csrc/*.h csrc/base/*.[ch] csrc/bundle/*.[ch] csrc/sensors/*.[ch] bpf/*.h)
+native: $(BUILD)/.native
+$(BUILD)/.native: $(NATIVE_SOURCES) $(NATIVE_PREREQS) $(VENV)/.run
+	$(call say,CFFI,hark._native)
+	$(Q)mkdir -p $(BUILD)
+	$(Q)$(PY) csrc/build_ffi.py
+	$(Q)touch $@
+
+libexec: $(PROGRAMS) $(BPF_OBJECTS)
+	$(Q)mkdir -p $(VENV)/libexec
+	$(Q)for f in $^; do ln -sfn "../../$$f" "$(VENV)/libexec/$${f##*/}"; done
+
+C_OWN := $(wildcard csrc/*.h csrc/*/*.[ch] bpf/*.[ch] shim/*.[ch] tests/c/*.[ch])
+
+check: packages-test
+	$(Q)$(MAKE) --no-print-directory venv-dev build
+	$(Q)$(MAKE) --no-print-directory lint format-check types layers tidy san
+
+lint:
+	$(call say,RUFF,)
+	$(Q)$(VENV)/bin/ruff check -q .
+	$(Q)$(VENV)/bin/ruff format -q --check .
+
+fmt:
+	$(Q)$(VENV)/bin/ruff format -q .
+	$(Q)$(VENV)/bin/clang-format -i $(C_OWN)
+
+format-check:
+	$(call say,FORMAT,clang-format)
+	$(Q)$(VENV)/bin/clang-format --dry-run -Werror $(C_OWN)
+
+types:
+	$(call say,MYPY,--strict)
+	$(Q)$(VENV)/bin/mypy --no-error-summary
+
+layers:
+	$(call say,LAYERS,)
+	$(Q)$(VENV)/bin/lint-imports --no-logo >$(BUILD)/layers.log || { cat $(BUILD)/layers.log; exit 1; }
+
+tidy: $(TIDY_TARGETS)
+san: $(SAN_TARGETS)
+
+test: packages-test
+	$(Q)$(MAKE) --no-print-directory venv-dev build
+	$(Q)$(MAKE) --no-print-directory test-c test-python
+
+test-c: $(TEST_C_TARGETS)
+
+test-python:
+	$(Q)$(VENV)/bin/pytest -q -m "not slow" $(PYTEST_ARGS)
+
+test-slow: packages-test
+	$(Q)$(MAKE) --no-print-directory venv-dev build
+	$(Q)$(VENV)/bin/pytest -q -m slow $(PYTEST_ARGS)
+
+fuzz: packages-test
+	$(Q)$(MAKE) --no-print-directory venv-dev build
+	$(Q)$(MAKE) --no-print-directory $(FUZZ_TARGETS)
+
+bench: packages-test
+	$(Q)$(MAKE) --no-print-directory venv-dev build
+	$(Q)$(MAKE) --no-print-directory $(BENCH_TARGETS)
+
+audit:
+	$(Q)$(VENV)/bin/pip-audit --require-hashes --disable-pip -r $(REQ)/run.txt
+
+install: setup
+	$(call say,INSTALL,$(PREFIX))
+	$(Q)install -d $(PREFIX)/bin
+	$(Q)/usr/bin/python3 -m venv --system-site-packages $(PREFIX)/lib/hark
+	$(Q)$(PREFIX)/lib/hark/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(REQ)/run.txt
+	$(Q)$(PREFIX)/lib/hark/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	$(Q)install -d $(PREFIX)/lib/hark/libexec
+	$(Q)install -m 755 $(PROGRAMS) $(PREFIX)/lib/hark/libexec/
+	$(Q)install -m 644 $(BPF_OBJECTS) $(PREFIX)/lib/hark/libexec/
+	$(Q)ln -sfn ../lib/hark/bin/hark $(PREFIX)/bin/hark
+	$(Q)chown -R root:root $(PREFIX)/lib/hark $(PREFIX)/bin/hark
+	$(Q)chmod -R go-w $(PREFIX)/lib/hark
+
+# Needs uv; the locks are committed, so nobody else does.
+lock:
+	uv pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header $(REQ)/run.in -o $(REQ)/run.txt
+	uv pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header $(REQ)/dev.in -o $(REQ)/dev.txt
+
+clean:
+	rm -rf $(BUILD) $(VENV) *.egg-info $(CLEAN_HARK)

@@ -1,0 +1,1 @@
+"""Bytes of a bundle: encoding, hashing, writing, verifying, proving. No sockets, no root."""

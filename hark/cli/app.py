@@ -1,0 +1,106 @@
+"""The command: one table of verbs, and the only place that catches errors.
+
+Rules. A verb's module is imported only when it is used, so that ``hark run`` starts fast. Each
+module has ``configure(parser)`` and ``run(args) -> int``. Results go to stdout, messages to
+stderr. GNU long options are the spelling; the single-dash ones of the first hark are accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+
+from hark import __version__
+from hark.errors import HarkError
+
+__all__ = ["VERBS", "Verb", "main"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One row of the verb table. ``old`` are single-dash spellings that mean ``--name``."""
+
+    name: str
+    summary: str
+    old: tuple[str, ...] = ()
+
+
+VERBS = (
+    Verb("run", "run a command contained, mediated and recorded", ("-policy",)),
+    Verb("verify", "check a bundle: signer, chain, root, heads", ("-key",)),
+    Verb("inspect", "list the events of a bundle"),
+    Verb("prove", "prove one event, or check a proof file", ("-seq", "-out", "-check")),
+    Verb("keygen", "make a signing key", ("-out",)),
+    Verb("synth", "write a synthetic bundle", ("-key", "-corrupt", "-truncate")),
+    Verb("doctor", "probe what this kernel and host can do"),
+)
+
+
+def _modern(verb: Verb, argv: list[str]) -> list[str]:
+    """Replace the old single-dash spellings, up to ``--``."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    renamed = [
+        f"-{word}" if word.split("=", 1)[0] in verb.old else word for word in argv[:end]
+    ]
+    return renamed + argv[end:]
+
+
+def _usage() -> str:
+    width = max(len(verb.name) for verb in VERBS)
+    rows = "\n".join(f"  {verb.name:<{width}}  {verb.summary}" for verb in VERBS)
+    return (
+        "usage: hark VERB [options]\n\n"
+        f"verbs:\n{rows}\n\n"
+        "`hark VERB --help` explains one. `hark --version` prints the version.\n"
+    )
+
+
+def _find(name: str) -> Verb | None:
+    return next((verb for verb in VERBS if verb.name == name), None)
+
+
+def parser_for(verb: Verb) -> argparse.ArgumentParser:
+    """The argument parser of one verb, with its module imported."""
+    parser = argparse.ArgumentParser(
+        prog=f"hark {verb.name}", description=f"{verb.summary[:1].upper()}{verb.summary[1:]}."
+    )
+    importlib.import_module(f"hark.cli.{verb.name}").configure(parser)
+    return parser
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in {"-h", "--help", "help"}:
+        (sys.stdout if argv else sys.stderr).write(_usage())
+        return 0 if argv else 2
+    if argv[0] in {"-V", "--version"}:
+        sys.stdout.write(f"hark {__version__}\n")
+        return 0
+    verb = _find(argv[0])
+    if verb is None:
+        sys.stderr.write(f"hark: error: no verb named {argv[0]!r}\n")
+        sys.stderr.write("hark: hint: `hark --help` lists them\n")
+        return 2
+    args = parser_for(verb).parse_args(_modern(verb, argv[1:]))
+    return int(importlib.import_module(f"hark.cli.{verb.name}").run(args))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb; return its exit code. Every HarkError becomes error/cause/hint lines."""
+    try:
+        return _dispatch(sys.argv[1:] if argv is None else argv)
+    except HarkError as error:
+        sys.stderr.write("".join(f"{line}\n" for line in error.lines()))
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output went away, as `hark inspect | head` does: not an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

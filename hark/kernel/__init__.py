@@ -1,0 +1,1 @@
+"""What the kernel tells: probes, BPF sensors, nflog; ring bytes to records."""

@@ -1,0 +1,194 @@
+"""What the kernel's sensors report, as values.
+
+Rules: frozen, decoded once (``decode.py``), no I/O. Times are CLOCK_BOOTTIME nanoseconds. Process
+and thread ids are those of the initial pid namespace. Addresses are 4 or 16 raw bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "CgroupLeft",
+    "Connect",
+    "ExeId",
+    "Exec",
+    "Exit",
+    "Fork",
+    "Head",
+    "KernelRecord",
+    "RefusedPacket",
+    "RingStats",
+    "SocketClose",
+    "SyscallCount",
+    "SyscallKilled",
+    "SyscallRefused",
+    "Task",
+    "UdpFlow",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thread. ``(tgid, start_ns)`` names a process uniquely on one boot."""
+
+    tgid: int
+    tid: int
+    start_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Common to every record of a BPF ring."""
+
+    boot_ns: int
+    seq: int
+    cgroup: int
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class ExeId:
+    """The executable as the kernel opened it; the key of the digest cache."""
+
+    dev: int
+    ino: int
+    ctime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exec:
+    """A successful execve: ``argv`` is read from the new image, cut at a limit."""
+
+    head: Head
+    parent_tgid: int
+    filename: bytes
+    argv: tuple[bytes, ...]
+    truncated: bool
+    exe: ExeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """``head.task`` made ``child``; ``thread`` when they share a thread group."""
+
+    head: Head
+    child: Task
+    thread: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """A thread ended; ``last`` when its whole process did. ``status`` is a wait(2) status."""
+
+    head: Head
+    status: int
+    last: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """A TCP connect whose local port is known, before its SYN leaves."""
+
+    head: Head
+    cookie: int
+    src: bytes
+    sport: int
+    dst: bytes
+    dport: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UdpFlow:
+    """The first datagram of a (socket, tuple)."""
+
+    head: Head
+    cookie: int
+    src: bytes
+    sport: int
+    dst: bytes
+    dport: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketClose:
+    """A TCP socket closed; bytes as the kernel counted them."""
+
+    head: Head
+    cookie: int
+    tx_bytes: int
+    rx_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyscallRefused:
+    """sys_exit without sys_enter: seccomp refused call ``nr`` with ``errno``."""
+
+    head: Head
+    nr: int
+    errno: int
+    ia32: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyscallKilled:
+    """seccomp killed the task with SIGSYS at call ``nr``."""
+
+    head: Head
+    nr: int
+    ia32: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CgroupLeft:
+    """A task of the run was moved to another cgroup by somebody."""
+
+    head: Head
+    to_cgroup: int
+
+
+KernelRecord = (
+    Exec
+    | Fork
+    | Exit
+    | Connect
+    | UdpFlow
+    | SocketClose
+    | SyscallRefused
+    | SyscallKilled
+    | CgroupLeft
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SyscallCount:
+    """How often a process made call ``nr`` with result ``errno`` (0 = success)."""
+
+    tgid: int
+    start_ns: int
+    nr: int
+    errno: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingStats:
+    """Counters of one BPF ring; ``produced == emitted + dropped`` or the sensor is broken."""
+
+    name: str
+    produced: int
+    emitted: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPacket:
+    """A packet the run's nft rules refused, from nflog. ``proto`` is an IP protocol number."""
+
+    boot_ns: int
+    prefix: str
+    proto: int
+    src: bytes
+    sport: int
+    dst: bytes
+    dport: int

@@ -1,0 +1,1 @@
+"""Compiles a LaunchPlan (pure) and talks to hark-launch, which carries it out."""

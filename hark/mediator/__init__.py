@@ -1,0 +1,1 @@
+"""The TLS mediator and the broker, seen from Python."""

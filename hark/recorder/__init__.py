@@ -1,0 +1,1 @@
+"""Merges all streams into one attributed timeline and writes it."""
