@@ -1,0 +1,172 @@
+"""What a run may do, as frozen values: the policy as written, and the table compiled from it.
+
+``parse`` makes a ``Policy`` from TOML, ``layers`` joins several, ``compile_policy`` makes the one
+flat table that the mediator, the broker and ``hark why`` read. Rules: values only, no I/O, and no
+secret value ever: those live in ``secrets.Secret``, whose repr hides them.
+The format and the meaning of every key: docs/spec/policy.md.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = [
+    "BROAD_HEADERS",
+    "HTTPS_PORT",
+    "HTTP_PORT",
+    "TABLE_VERSION",
+    "TIERS",
+    "CompiledHost",
+    "CompiledPolicy",
+    "CompiledSecret",
+    "Host",
+    "Limits",
+    "Policy",
+    "Redirect",
+    "SecretBinding",
+    "Tier",
+    "Workspace",
+]
+
+HTTPS_PORT = 443
+HTTP_PORT = 80
+
+TABLE_VERSION = 1  # raised when the meaning of CompiledHost or CompiledSecret changes
+
+Workspace = Literal["overlay", "direct"]
+Tier = Literal["record", "contain", "full"]
+TIERS: tuple[Tier, ...] = ("record", "contain", "full")  # weakest first
+
+# Where a client puts a bearer credential: RFC 9110 section 11.6.2, and the names that the larger
+# HTTP APIs document (Anthropic, Azure, Google, GitLab, and many others).
+BROAD_HEADERS = (
+    "api-key",
+    "authorization",
+    "private-token",
+    "x-api-key",
+    "x-auth-token",
+    "x-goog-api-key",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One ``[[host]]`` table, or one name of ``allow_hosts`` (port 443 and nothing else).
+
+    ``ports`` and ``plain_ports`` ascend; ``plain_ports`` (a part of ``ports``) may also be spoken
+    to without TLS. ``private``: the name may resolve to a private address.
+    """
+
+    name: str
+    ports: tuple[int, ...] = (HTTPS_PORT,)
+    plain_ports: tuple[int, ...] = ()
+    private: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretBinding:
+    """Where one secret may go. Holds the name of the variable, never its value.
+
+    ``headers`` are lower case. ``methods`` empty: any. ``broad``: written as ``name = "ENV"``, so
+    ``hosts`` is empty and means every name of ``allow_hosts``, and ``headers`` is BROAD_HEADERS.
+    """
+
+    name: str
+    env: str
+    hosts: tuple[str, ...] = ()
+    headers: tuple[str, ...] = BROAD_HEADERS
+    methods: tuple[str, ...] = ()
+    broad: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of the agent's tree. None: hark's default, or none where it has none.
+
+    pids: tasks. memory: bytes. tmp: bytes of each private tmpfs. open_files: per process.
+    """
+
+    pids: int | None = None
+    memory: int | None = None
+    tmp: int | None = None
+    open_files: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A whole policy. The defaults are the policy of a run that names none: nothing is allowed.
+
+    Lists are sorted and without duplicates. Paths are absolute or begin with ``~/``.
+    """
+
+    allow_hosts: tuple[str, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    read_paths: tuple[str, ...] = ()
+    write_paths: tuple[str, ...] = ()
+    secrets: tuple[SecretBinding, ...] = ()
+    pass_env: tuple[str, ...] = ()
+    workspace: Workspace = "overlay"
+    tier: Tier = "contain"
+    allow_downgrades: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledHost:
+    """One row of the host table. ``index`` is its place, and its name in every message."""
+
+    index: int
+    name: str
+    ports: tuple[int, ...]
+    plain_ports: tuple[int, ...]
+    private: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledSecret:
+    """One row of the secret table. ``hosts`` are indexes into the host table, ascending."""
+
+    index: int
+    name: str
+    env: str
+    hosts: tuple[int, ...]
+    headers: tuple[str, ...]
+    methods: tuple[str, ...]
+    broad: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledPolicy:
+    """What is enforced. ``hosts`` is sorted by name (bytewise), ``secrets`` too.
+
+    ``text`` is the canonical TOML of ``policy`` and parses back to it; ``digest`` is the BLAKE3
+    digest (32 bytes) of ``text`` in UTF-8. The tables follow from the text alone.
+    """
+
+    version: int
+    policy: Policy
+    hosts: tuple[CompiledHost, ...]
+    secrets: tuple[CompiledSecret, ...]
+    text: str
+    digest: bytes
+
+    def find(self, name: str) -> CompiledHost | None:
+        """Return the row of exactly ``name`` (lower case, no trailing dot), or None."""
+        at = bisect_left(self.hosts, name, key=lambda host: host.name)
+        if at < len(self.hosts) and self.hosts[at].name == name:
+            return self.hosts[at]
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redirect:
+    """``--upstream HOST=IP:PORT``: dial ``address`` (4 or 16 bytes) and ``port`` instead of HOST.
+
+    The name that is checked stays HOST. The only exemption from the address rules.
+    """
+
+    host: str
+    address: bytes
+    port: int

@@ -1,0 +1,84 @@
+"""The values behind placeholders: read once from the operator's environment, never shown.
+
+Rules: a value leaves a ``Secret`` only by its ``value`` attribute; repr, errors and the policy text
+never hold it. A value that would break out of a header field is refused here, at load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ulid import ULID
+
+from hark import limits
+from hark.errors import PolicyError
+from hark.policy.model import CompiledSecret
+
+__all__ = ["Secret", "load_secrets", "mint_placeholder"]
+
+DELETE = 0x7F
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """One secret of a run: where it may go, what stands for it inside, and what it is."""
+
+    binding: CompiledSecret
+    placeholder: str
+    value: bytes = field(repr=False)
+
+
+def mint_placeholder(run: ULID, name: str) -> str:
+    """What the agent holds instead of secret ``name``; minted once per run, kept by its replays."""
+    return f"hark-placeholder-{run}-{name}"
+
+
+def load_secrets(
+    bindings: Sequence[CompiledSecret], outer: Mapping[bytes, bytes], run: ULID
+) -> tuple[Secret, ...]:
+    """Read every bound variable from ``outer``, the operator's environment.
+
+    Raises PolicyError, naming the variable and never its value, for one that is missing or that
+    cannot stand in a header field (RFC 9110 section 5.5).
+    """
+    return tuple(
+        Secret(
+            binding=binding,
+            placeholder=mint_placeholder(run, binding.name),
+            value=read_value(binding, outer),
+        )
+        for binding in bindings
+    )
+
+
+def read_value(binding: CompiledSecret, outer: Mapping[bytes, bytes]) -> bytes:
+    """Return the checked value of one binding."""
+    value = outer.get(binding.env.encode())
+    if value is None:
+        raise PolicyError(
+            f"the secret {binding.name!r} has no value",
+            f"the variable {binding.env} is not set in hark's environment",
+            f"set it, and let sudo pass it on: sudo --preserve-env={binding.env} hark run ...",
+        )
+    fault = value_fault(value)
+    if fault:
+        raise PolicyError(
+            f"the secret {binding.name!r} cannot be used", f"the value of {binding.env} {fault}"
+        )
+    return value
+
+
+def value_fault(value: bytes) -> str:
+    """Say why ``value`` cannot be a credential in a header field; empty when it can."""
+    if any(byte < ord(" ") or byte == DELETE for byte in value):
+        return "holds a control character, such as a line end"
+    if value != value.strip(b" "):
+        return "begins or ends with a space"
+    if len(value) < limits.SECRET_MIN_BYTES:
+        return f"is shorter than {limits.SECRET_MIN_BYTES} bytes"
+    if len(value) > limits.SECRET_MAX_BYTES:
+        return f"is longer than {limits.SECRET_MAX_BYTES} bytes"
+    if value.startswith(b"hark-placeholder-"):
+        return "is itself a placeholder"
+    return ""
