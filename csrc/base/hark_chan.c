@@ -150,7 +150,7 @@ static void collect_fds(struct msghdr *mh, struct hark_msg_fds *fds)
 
 static int well_formed(const struct hark_chan *chan, const union hark_msg *msg, size_t n, int flags)
 {
-	if (flags & (MSG_TRUNC | MSG_CTRUNC) || n < sizeof(msg->head))
+	if ((unsigned int)flags & (unsigned int)(MSG_TRUNC | MSG_CTRUNC) || n < sizeof(msg->head))
 		return 0;
 	return n == hark_msg_size(msg->head.type) && n == msg->head.len &&
 	       msg->head.seq == chan->rx_seq;
