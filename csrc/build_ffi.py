@@ -1,0 +1,108 @@
+"""Builds ``hark._native``: one cffi extension for all C that Python calls.
+
+Rules: a room adds one row. Headers meant for cffi hold enums, structs, typedefs and prototypes;
+lines that start with ``#`` are dropped, and attribute macros of the list below are removed. A room
+compiles its C itself (``room.mk``, with the project's warnings) and names the archive here; small
+glue may be listed as a source. Run by ``make native``, from the top of the tree.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cffi import FFI
+
+TOP = Path(__file__).resolve().parent.parent
+BUILD = Path("build")
+ATTRIBUTES = ("HARK_MUST_USE",)
+
+
+@dataclass(frozen=True)
+class Room:
+    """One row: what a room contributes. Paths are relative to the top of the tree."""
+
+    name: str
+    headers: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    include_dirs: tuple[str, ...] = ()
+    cflags: tuple[str, ...] = ()
+
+
+ROOMS = (
+    Room(
+        name="bundle",
+        headers=("csrc/bundle/hark_bundle.h",),
+        archives=("build/lib/libharkbundle.a",),
+        include_dirs=("csrc/bundle",),
+    ),
+)
+
+
+def declarations(header: str) -> str:
+    """Return a header's text as cffi's parser takes it."""
+    text = (TOP / header).read_text()
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"_Static_assert\s*\([^;]*\);", "", text)
+    text = re.sub(r"__attribute__\s*\(\([^;]*?\)\)", "", text)
+    for name in ATTRIBUTES:
+        text = re.sub(rf"\b{name}\b", "", text)
+    return text
+
+
+def includes() -> str:
+    """Return the C preamble of the extension: every header, in the order of the rooms."""
+    names = ["stdbool.h", "stddef.h", "stdint.h"]
+    lines = [f"#include <{name}>" for name in names]
+    lines += [f'#include "{TOP / header}"' for room in ROOMS for header in room.headers]
+    return "\n".join(lines) + "\n"
+
+
+def unique(values: list[str]) -> list[str]:
+    """Drop repeated values, keep the order."""
+    return list(dict.fromkeys(values))
+
+
+def main() -> int:
+    """Build the extension and put it beside the package."""
+    os.chdir(TOP)
+    ffi = FFI()
+    seen: set[str] = set()
+    for room in ROOMS:
+        for header in room.headers:
+            if header not in seen:
+                ffi.cdef(declarations(header))
+                seen.add(header)
+    ffi.set_source(
+        "hark._native",
+        includes(),
+        sources=unique([str(TOP / s) for room in ROOMS for s in room.sources]),
+        extra_objects=unique([str(TOP / a) for room in ROOMS for a in room.archives]),
+        libraries=unique([lib for room in ROOMS for lib in room.libraries]),
+        include_dirs=unique([str(TOP / d) for room in ROOMS for d in room.include_dirs]),
+        extra_compile_args=["-O2", "-std=gnu11", *[f for room in ROOMS for f in room.cflags]],
+        extra_link_args=["-Wl,-z,relro,-z,now"],
+    )
+    out = BUILD / "ffi"
+    out.mkdir(parents=True, exist_ok=True)
+    built = Path(ffi.compile(tmpdir=str(out), verbose=bool(os.environ.get("V"))))
+    target = TOP / "hark" / built.name
+    # A running process may have the old file mapped: replace the name, not the bytes.
+    fresh = target.with_suffix(".new")
+    shutil.copyfile(built, fresh)
+    fresh.chmod(0o755)
+    fresh.replace(target)
+    subprocess.run([sys.executable, "-c", "import hark._native"], check=True, cwd=TOP)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
