@@ -141,6 +141,8 @@ class CompiledSecret:
 class CompiledPolicy:
     """What is enforced. ``hosts`` is sorted by name (bytewise), ``secrets`` too.
 
+    ``limits`` has hark's defaults filled in; what is None there is not bounded.
+
     ``text`` is the canonical TOML of ``policy`` and parses back to it; ``digest`` is the BLAKE3
     digest (32 bytes) of ``text`` in UTF-8. The tables follow from the text alone.
     """
@@ -149,6 +151,7 @@ class CompiledPolicy:
     policy: Policy
     hosts: tuple[CompiledHost, ...]
     secrets: tuple[CompiledSecret, ...]
+    limits: Limits
     text: str
     digest: bytes
 

@@ -26,24 +26,18 @@ def normalise(text: str) -> str:
 
 def name_fault(name: str) -> str:
     """Say why ``name``, in normal form, is not a host name; empty when it is one."""
-    if not name:
-        return "is empty"
-    if not name.isascii():
-        return "is not ASCII; write its A-label form (xn--…)"
-    if len(name) > MAX_NAME:
-        return f"is longer than {MAX_NAME} characters"
-    if "*" in name:
-        return "is a pattern; only exact names are allowed"
-    if ":" in name or "/" in name:
-        return "is not a bare name"
     labels = name.split(".")
-    for label in labels:
-        fault = label_fault(label)
-        if fault:
-            return fault
-    if _NUMBER.match(labels[-1]):  # URL Standard, "ends in a number": parsed as an IPv4 address
-        return "is an IP address or ends in a number; only names are allowed"
-    return ""
+    checks = (
+        (not name, "is empty"),
+        (not name.isascii(), "is not ASCII: write its A-label form, xn--..."),
+        (len(name) > MAX_NAME, f"is longer than {MAX_NAME} characters"),
+        ("*" in name, "is a pattern: only exact names are allowed"),
+        (":" in name or "/" in name, "is not a bare name"),
+        # URL Standard, "ends in a number": clients parse such a host as an IPv4 address.
+        (_NUMBER.match(labels[-1]) is not None, "is an IP address or ends in a number"),
+    )
+    found = next((fault for failed, fault in checks if failed), "")
+    return found or next(filter(None, map(label_fault, labels)), "")
 
 
 def label_fault(label: str) -> str:
@@ -54,7 +48,7 @@ def label_fault(label: str) -> str:
         return f"has a label longer than {MAX_LABEL} characters"
     if not _LABEL.match(label):
         return "holds a character other than a-z, 0-9 and inner hyphens"
-    if label[2:4] == "--" and not is_a_label(label):
+    if label.startswith("xn--") and not is_a_label(label):
         return f"has a label, {label!r}, that is no valid A-label"
     return ""
 
@@ -64,10 +58,8 @@ def is_a_label(label: str) -> bool:
 
     Which code points a registry allows (the IDNA2008 tables) is left to the registry.
     """
-    if not label.startswith("xn--"):
-        return False
     try:
         text = label[4:].encode("ascii").decode("punycode")
         return not text.isascii() and text.encode("punycode").decode("ascii") == label[4:]
-    except (UnicodeError, ValueError, OverflowError):
+    except (ValueError, OverflowError):  # UnicodeError is a ValueError
         return False

@@ -6,14 +6,18 @@ never hold it. A value that would break out of a header field is refused here, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-from ulid import ULID
+from typing import TYPE_CHECKING
 
 from hark import limits
 from hark.errors import PolicyError
-from hark.policy.model import CompiledSecret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ulid import ULID
+
+    from hark.policy.model import CompiledSecret
 
 __all__ = ["Secret", "load_secrets", "mint_placeholder"]
 
@@ -30,7 +34,7 @@ class Secret:
 
 
 def mint_placeholder(run: ULID, name: str) -> str:
-    """What the agent holds instead of secret ``name``; minted once per run, kept by its replays."""
+    """Make what the agent holds instead of ``name``; once per run, kept by its replays."""
     return f"hark-placeholder-{run}-{name}"
 
 

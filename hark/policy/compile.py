@@ -1,0 +1,195 @@
+"""``Policy`` to ``CompiledPolicy``: one flat, sorted table, a canonical text and its digest.
+
+Rules: pure and deterministic. What is enforced follows from the text alone: ``parse_layer`` of the
+text gives the same policy, which compiles to the same tables (docs/spec/policy.md, "Digest").
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+import blake3
+
+from hark import limits
+from hark.errors import PolicyError
+from hark.policy.model import (
+    HTTPS_PORT,
+    TABLE_VERSION,
+    CompiledHost,
+    CompiledPolicy,
+    CompiledSecret,
+    Host,
+    Limits,
+    Policy,
+    SecretBinding,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["canonical_text", "compile_policy", "effective_limits", "host_table"]
+
+
+def compile_policy(policy: Policy) -> CompiledPolicy:
+    """Build the tables. Raises PolicyError where the parts of a whole policy contradict."""
+    hosts = host_table(policy)
+    if len(hosts) > limits.POLICY_MAX_HOSTS:
+        raise PolicyError(f"the policy names more than {limits.POLICY_MAX_HOSTS} hosts")
+    check_variables(policy)
+    index = {host.name: host.index for host in hosts}
+    text = canonical_text(policy)
+    return CompiledPolicy(
+        version=TABLE_VERSION,
+        policy=policy,
+        hosts=hosts,
+        secrets=tuple(
+            compile_secret(i, binding, policy, index) for i, binding in enumerate(policy.secrets)
+        ),
+        limits=effective_limits(policy.limits),
+        text=text,
+        digest=blake3.blake3(text.encode()).digest(),
+    )
+
+
+def effective_limits(given: Limits) -> Limits:
+    """Fill in hark's defaults; what is still None afterwards is not bounded."""
+    return replace(
+        given,
+        pids=given.pids if given.pids is not None else limits.PIDS_DEFAULT,
+        tmp=given.tmp if given.tmp is not None else limits.TMP_DEFAULT_BYTES,
+    )
+
+
+def host_table(policy: Policy) -> tuple[CompiledHost, ...]:
+    """Join ``allow_hosts`` (port 443) and ``[[host]]`` by name; sorted by name."""
+    tables = {host.name: host for host in policy.hosts}
+    for name in policy.allow_hosts:
+        host = tables.get(name, Host(name=name))
+        ports = tuple(sorted({*host.ports, HTTPS_PORT}))
+        tables[name] = Host(
+            name=name, ports=ports, plain_ports=host.plain_ports, private=host.private
+        )
+    return tuple(
+        CompiledHost(
+            index=index,
+            name=host.name,
+            ports=host.ports,
+            plain_ports=host.plain_ports,
+            private=host.private,
+        )
+        for index, host in enumerate(sorted(tables.values(), key=lambda host: host.name))
+    )
+
+
+def compile_secret(
+    place: int, binding: SecretBinding, policy: Policy, index: dict[str, int]
+) -> CompiledSecret:
+    """Resolve host names to indexes; every one must be a host the policy allows."""
+    names = policy.allow_hosts if binding.broad else binding.hosts
+    missing = [name for name in names if name not in index]
+    if missing:
+        raise PolicyError(
+            f"the secret {binding.name!r} is bound to {missing[0]!r}, which the policy denies",
+            "",
+            "add the name to allow_hosts, or take it out of the secret's hosts",
+        )
+    if not names:
+        raise PolicyError(
+            f"the secret {binding.name!r} is bound to no host",
+            'a secret written as name = "VARIABLE" goes to allow_hosts, and that is empty',
+            f"allow a host, or write a table [secrets.{binding.name}] with hosts = [...]",
+        )
+    return CompiledSecret(
+        index=place,
+        name=binding.name,
+        env=binding.env,
+        hosts=tuple(sorted(index[name] for name in names)),
+        headers=binding.headers,
+        methods=binding.methods,
+        broad=binding.broad,
+    )
+
+
+def check_variables(policy: Policy) -> None:
+    """Refuse a secret's variable that is also passed as it is: the value would be inside."""
+    both = {binding.env for binding in policy.secrets} & set(policy.pass_env)
+    if both:
+        raise PolicyError(
+            f"{min(both)} is a secret and also in pass_env",
+            "pass_env would hand the agent the real value",
+            "take it out of pass_env: the agent gets a placeholder under that name",
+        )
+
+
+def canonical_text(policy: Policy) -> str:
+    """Write the policy as TOML in one fixed form; every key that is not a default is there."""
+    return "\n".join(
+        [
+            "version = 1",
+            *top_lines(policy),
+            *limit_lines(policy.limits),
+            *secret_lines(policy.secrets),
+            *host_lines(policy.hosts),
+            "",
+        ]
+    )
+
+
+def top_lines(policy: Policy) -> Iterator[str]:
+    """Write the lists and words before the first table."""
+    for key in ("allow_hosts", "read_paths", "write_paths", "pass_env", "allow_downgrades"):
+        if items := getattr(policy, key):
+            yield f"{key} = {text_list(items)}"
+    yield f"workspace = {text(policy.workspace)}"
+    yield f"tier = {text(policy.tier)}"
+
+
+def limit_lines(bounds: Limits) -> Iterator[str]:
+    """``[limits]``, where any is set."""
+    if bounds != Limits():
+        yield "[limits]"
+    for item in fields(bounds):
+        value = getattr(bounds, item.name)
+        if value is not None:
+            yield f"{item.name} = {value}"
+
+
+def secret_lines(bindings: Iterable[SecretBinding]) -> Iterator[str]:
+    """``[secrets]`` with the broad ones, then a table for each narrow one."""
+    broad = [binding for binding in bindings if binding.broad]
+    if broad:
+        yield "[secrets]"
+    yield from (f"{binding.name} = {text(binding.env)}" for binding in broad)
+    for binding in bindings:
+        if binding.broad:
+            continue
+        yield f"[secrets.{binding.name}]"
+        yield f"env = {text(binding.env)}"
+        yield f"hosts = {text_list(binding.hosts)}"
+        yield f"header = {text_list(binding.headers)}"
+        if binding.methods:
+            yield f"methods = {text_list(binding.methods)}"
+
+
+def host_lines(hosts: Iterable[Host]) -> Iterator[str]:
+    """``[[host]]``, one for each."""
+    for host in hosts:
+        yield "[[host]]"
+        yield f"name = {text(host.name)}"
+        yield f"ports = {list(host.ports)}"
+        if host.private:
+            yield "private = true"
+        if host.plain_ports:
+            yield f"plain = {list(host.plain_ports)}"
+
+
+def text(value: str) -> str:
+    """One TOML basic string. JSON's escapes are TOML's, and no control character gets here."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def text_list(values: Iterable[str]) -> str:
+    """One TOML array of strings."""
+    return "[" + ", ".join(text(value) for value in values) + "]"

@@ -1,0 +1,398 @@
+"""Policy TOML to a ``Layer``: the keys one file states, checked, with the line in every error.
+
+Rules: pure. Every unknown key, wrong type and impossible value is a PolicyError that names the
+file, the line where it can be found, the key and what to write instead. The meaning of each key:
+docs/spec/policy.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from hark import limits
+from hark.policy.model import (
+    BROAD_HEADERS,
+    HTTP_PORT,
+    HTTPS_PORT,
+    TIERS,
+    Host,
+    Limits,
+    Policy,
+    SecretBinding,
+    Tier,
+    Workspace,
+)
+from hark.policy.names import name_fault, normalise
+from hark.policy.source import PathSteps, Source, UnknownKey, convert, decode, read_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["FORMAT", "Layer", "parse_layer"]
+
+FORMAT = 1  # the optional key `version`
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+MAX_PORT = 0xFFFF
+
+_SLUG = re.compile(r"[a-z][a-z0-9_.-]*\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SECRET_NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110 section 5.6.2
+_SIZE = re.compile(r"([0-9]{1,15}) ?([KMGT]?)(?:i?B)?\Z")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+# Framing and routing fields: hark rewrites these itself, so no secret may be bound to them.
+_NOT_FOR_SECRETS = frozenset(
+    {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+
+
+class HostTable(msgspec.Struct, forbid_unknown_fields=True):
+    """``[[host]]`` as written."""
+
+    name: str
+    ports: list[int] | UnsetType = UNSET
+    private: bool = False
+    plain: bool | list[int] = False
+
+
+class SecretTable(msgspec.Struct, forbid_unknown_fields=True):
+    """``[secrets.NAME]`` as written."""
+
+    env: str
+    hosts: list[str]
+    header: str | list[str]
+    methods: list[str] = []
+
+
+class LimitsTable(msgspec.Struct, forbid_unknown_fields=True):
+    """``[limits]`` as written; sizes are bytes or text such as ``"512M"``."""
+
+    pids: int | UnsetType = UNSET
+    memory: int | str | UnsetType = UNSET
+    tmp: int | str | UnsetType = UNSET
+    open_files: int | UnsetType = UNSET
+
+
+class PolicyFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A policy file as written: every key is optional."""
+
+    version: int | UnsetType = UNSET
+    allow_hosts: list[str] | UnsetType = UNSET
+    host: list[HostTable] | UnsetType = UNSET
+    read_paths: list[str] | UnsetType = UNSET
+    write_paths: list[str] | UnsetType = UNSET
+    secrets: dict[str, Any] | UnsetType = UNSET  # values: str or SecretTable, converted one by one
+    pass_env: list[str] | UnsetType = UNSET
+    workspace: Workspace | UnsetType = UNSET
+    tier: Tier | UnsetType = UNSET
+    allow_downgrades: list[str] | UnsetType = UNSET
+    limits: LimitsTable | UnsetType = UNSET
+
+
+TABLES: dict[str | int, tuple[str, type[msgspec.Struct]]] = {
+    "host": ("[[host]]", HostTable),
+    "secrets": ("[secrets.NAME]", SecretTable),
+    "limits": ("[limits]", LimitsTable),
+}
+
+
+HINTS = {
+    "host": "write [[host]], with two brackets, once for each host",
+    "tier": f"one of {', '.join(TIERS)}",
+    "workspace": "one of overlay, direct",
+    "secrets": 'write [secrets] and below it name = "VARIABLE"',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One checked file. ``stated`` names the Policy fields, and ``limits.x``, that it gives."""
+
+    source: str
+    stated: frozenset[str]
+    policy: Policy
+
+
+def parse_layer(data: bytes, *, source: str, folder: str) -> Layer:
+    """Check one policy file. ``folder`` is what its relative paths are relative to (absolute).
+
+    Raises PolicyError for anything that is not exactly a policy.
+    """
+    src = Source(source, decode(data, source), PurePosixPath(folder))
+    raw = shape(read_toml(src), PolicyFile, src, ())
+    if raw.version not in (UNSET, FORMAT):
+        src.fail(("version",), f"is {raw.version}; this hark reads version {FORMAT}")
+    values: dict[str, Any] = {}
+    for key, field_name, check in FIELDS:
+        given = getattr(raw, key)
+        if given is not UNSET:
+            values[field_name] = check(given, src)
+    stated = set(values)
+    if raw.limits is not UNSET:
+        stated.discard("limits")
+        stated.update(f"limits.{k}" for k in LIMIT_KEYS if getattr(raw.limits, k) is not UNSET)
+    return Layer(source, frozenset(stated), Policy(**values))
+
+
+def shape(raw: object, kind: type[S], src: Source, at: PathSteps) -> S:
+    """Convert one table; an unknown key is reported with the nearest known one."""
+    try:
+        return convert(raw, kind, src, at, HINTS)
+    except UnknownKey as error:
+        table, struct = TABLES.get(error.at[0] if error.at else "", ("a policy", PolicyFile))
+        known = [f.encode_name for f in msgspec.structs.fields(struct)]
+        near = difflib.get_close_matches(error.key, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        src.fail((*error.at, error.key), f"is not a key of {table}", hint)
+
+
+# --- the keys -------------------------------------------------------------------------------------
+
+
+def check_hosts(given: list[str], src: Source) -> tuple[str, ...]:
+    """``allow_hosts``."""
+    return host_names(given, src, ("allow_hosts",))
+
+
+def host_names(given: list[str], src: Source, at: PathSteps) -> tuple[str, ...]:
+    """Exact host names, in normal form, sorted, each once."""
+    if len(given) > limits.POLICY_MAX_HOSTS:
+        src.fail(at, f"has more than {limits.POLICY_MAX_HOSTS} names")
+    return unique(host_name(text, src, (*at, i)) for i, text in enumerate(given))
+
+
+def host_name(text: str, src: Source, at: PathSteps) -> str:
+    """One exact host name in normal form."""
+    name = normalise(text)
+    fault = name_fault(name)
+    if fault:
+        hint = "write the bare host name, such as api.example.com"
+        if re.search(r":\d+\Z", text) and "/" not in text:
+            hint = 'give ports by a table: [[host]] name = "...", ports = [...]'
+        src.fail(at, f"({text!r}) {fault}", hint, text)
+    return name
+
+
+def check_host_tables(given: list[HostTable], src: Source) -> tuple[Host, ...]:
+    """``[[host]]``: each name once."""
+    if len(given) > limits.POLICY_MAX_HOSTS:
+        src.fail(("host",), f"has more than {limits.POLICY_MAX_HOSTS} tables")
+    hosts = [host_table(table, src, ("host", i)) for i, table in enumerate(given)]
+    names: set[str] = set()
+    for i, host in enumerate(hosts):
+        if host.name in names:
+            hint = "join the tables: one name, all its ports, plain = [the ports without TLS]"
+            src.fail(("host", i, "name"), f"({host.name!r}) has a table already", hint)
+        names.add(host.name)
+    return tuple(sorted(hosts, key=lambda h: h.name))
+
+
+def host_table(table: HostTable, src: Source, at: PathSteps) -> Host:
+    """One ``[[host]]`` table."""
+    name = host_name(table.name, src, (*at, "name"))
+    default = [HTTP_PORT] if table.plain is True else [HTTPS_PORT]
+    given = default if isinstance(table.ports, UnsetType) else table.ports
+    ports = port_list(given, src, (*at, "ports"))
+    if isinstance(table.plain, bool):
+        plain = ports if table.plain else ()
+    else:
+        plain = port_list(table.plain, src, (*at, "plain"))
+    for port in plain:
+        if port not in ports:
+            hint = f"add {port} to ports"
+            src.fail((*at, "plain"), f"names port {port}, which is not in ports", hint)
+    return Host(name=name, ports=ports, plain_ports=plain, private=table.private)
+
+
+def port_list(given: list[int], src: Source, at: PathSteps) -> tuple[int, ...]:
+    """Ports 1..65535, ascending, each once."""
+    if not given and at[-1] == "ports":
+        src.fail(at, "is empty", "leave the key out for 443")
+    if len(given) > limits.POLICY_MAX_PORTS_PER_HOST:
+        src.fail(at, f"has more than {limits.POLICY_MAX_PORTS_PER_HOST} ports")
+    for port in given:
+        if not 1 <= port <= MAX_PORT:
+            src.fail(at, f"holds {port}; ports are 1 to 65535")
+    return tuple(sorted(set(given)))
+
+
+def check_read(given: list[str], src: Source) -> tuple[str, ...]:
+    """``read_paths``."""
+    return path_list(given, src, "read_paths")
+
+
+def check_write(given: list[str], src: Source) -> tuple[str, ...]:
+    """``write_paths``: never the whole file system."""
+    paths = path_list(given, src, "write_paths")
+    if "/" in paths:
+        src.fail(("write_paths",), "names /", "name the folders the agent may change")
+    return paths
+
+
+def path_list(given: list[str], src: Source, key: str) -> tuple[str, ...]:
+    """Absolute paths, or paths below the person's home as ``~/...``."""
+    if len(given) > limits.POLICY_MAX_PATHS:
+        src.fail((key,), f"has more than {limits.POLICY_MAX_PATHS} paths")
+    return unique(file_path(text, src, (key, i)) for i, text in enumerate(given))
+
+
+def file_path(text: str, src: Source, at: PathSteps) -> str:
+    """One path: no ``..``, no control characters, relative ones joined to the file's folder."""
+    if not text:
+        src.fail(at, "is empty", "name a file or a folder", text)
+    if has_control(text):
+        src.fail(at, "holds a control character", "", text)
+    if text.startswith("~") and text != "~" and not text.startswith("~/"):
+        src.fail(at, f"({text!r}) names another person's home", "write the whole path", text)
+    if ".." in text.split("/"):
+        src.fail(at, f"({text!r}) climbs with '..'", "write the path it means", text)
+    path = PurePosixPath(text) if text.startswith("~") else src.folder / text
+    return "/" + str(path).lstrip("/") if str(path).startswith("/") else str(path)
+
+
+def has_control(text: str) -> bool:
+    """Whether ``text`` holds a C0 control or DEL, which no path, name or TOML string here needs."""
+    return any(ord(c) < ord(" ") or c == "\x7f" for c in text)
+
+
+def check_secrets(given: dict[str, Any], src: Source) -> tuple[SecretBinding, ...]:
+    """``[secrets]``: text binds broadly, a table narrowly."""
+    if len(given) > limits.POLICY_MAX_SECRETS:
+        src.fail(("secrets",), f"has more than {limits.POLICY_MAX_SECRETS} entries")
+    bindings = [secret(name, raw, src) for name, raw in sorted(given.items())]
+    envs: dict[str, str] = {}
+    for binding in bindings:
+        other = envs.setdefault(binding.env, binding.name)
+        if other != binding.name:
+            at = ("secrets", binding.name)
+            src.fail(at, f"reads {binding.env}, which {other!r} reads already")
+    return tuple(bindings)
+
+
+def secret(name: str, raw: object, src: Source) -> SecretBinding:
+    """One entry of ``[secrets]``."""
+    at: PathSteps = ("secrets", name)
+    longest = limits.PLACEHOLDER_NAME_MAX_CHARS
+    if not _SECRET_NAME.match(name) or len(name) > longest:
+        src.fail(at, f"is no secret name: at most {longest} letters, digits, '_' and '-'")
+    if isinstance(raw, str):
+        return SecretBinding(name=name, env=variable(raw, src, at), broad=True)
+    if not isinstance(raw, dict):
+        hint = f'write {name} = "VARIABLE", or a table [secrets.{name}]'
+        src.fail(at, "must be the name of a variable, or a table", hint)
+    table = shape(raw, SecretTable, src, at)
+    headers = [table.header] if isinstance(table.header, str) else table.header
+    if not table.hosts:
+        src.fail((*at, "hosts"), "is empty", "name the hosts the secret may go to")
+    return SecretBinding(
+        name=name,
+        env=variable(table.env, src, (*at, "env")),
+        hosts=host_names(table.hosts, src, (*at, "hosts")),
+        headers=header_names(headers, src, (*at, "header")),
+        methods=unique(method(m, src, (*at, "methods", i)) for i, m in enumerate(table.methods)),
+    )
+
+
+def header_names(given: list[str], src: Source, at: PathSteps) -> tuple[str, ...]:
+    """Field names that may carry a secret, lower case."""
+    if not 1 <= len(given) <= limits.POLICY_MAX_HEADERS_PER_SECRET:
+        src.fail(at, f"must name 1 to {limits.POLICY_MAX_HEADERS_PER_SECRET} header fields")
+    names = unique(text.lower() for text in given)
+    for name in names:
+        if not _TOKEN.match(name) or name in _NOT_FOR_SECRETS:
+            hint = f"such as {BROAD_HEADERS[1]!r} or 'x-api-key'"
+            src.fail(at, f"({name!r}) is no header field a secret can stand in", hint)
+    return names
+
+
+def method(text: str, src: Source, at: PathSteps) -> str:
+    """One request method; they are case-sensitive (RFC 9110 section 9.1)."""
+    if not _TOKEN.match(text) or text != text.upper():
+        src.fail(at, f"({text!r}) is no request method", 'such as "GET" or "POST"', text)
+    return text
+
+
+def check_pass_env(given: list[str], src: Source) -> tuple[str, ...]:
+    """``pass_env``."""
+    return unique(variable(text, src, ("pass_env", i)) for i, text in enumerate(given))
+
+
+def variable(text: str, src: Source, at: PathSteps) -> str:
+    """Check the name of one environment variable."""
+    if not _VARIABLE.match(text):
+        hint = "letters, digits and '_'; a name, never the value itself"
+        # Not echoed: the usual mistake is to paste the secret here.
+        src.fail(at, "is no name of an environment variable", hint, text)
+    return text
+
+
+def check_downgrades(given: list[str], src: Source) -> tuple[str, ...]:
+    """``allow_downgrades``: names of features, as `hark doctor` prints them."""
+    for i, text in enumerate(given):
+        if not _SLUG.match(text):
+            hint = "use the names that `hark doctor` prints"
+            src.fail(("allow_downgrades", i), f"({text!r}) is no feature name", hint, text)
+    return unique(given)
+
+
+def check_limits(given: LimitsTable, src: Source) -> Limits:
+    """``[limits]``."""
+    values: dict[str, int] = {}
+    for key, (least, most) in LIMIT_KEYS.items():
+        raw = getattr(given, key)
+        if raw is UNSET:
+            continue
+        value = size(raw, src, ("limits", key)) if isinstance(raw, str) else raw
+        if not least <= value <= most:
+            src.fail(("limits", key), f"is {value}; it must be {least} to {most}")
+        values[key] = value
+    return Limits(**values)
+
+
+def size(text: str, src: Source, at: PathSteps) -> int:
+    """Bytes of a size such as ``512M``: powers of 1024."""
+    match = _SIZE.match(text)
+    if not match:
+        src.fail(at, f"({text!r}) is no size", 'write bytes, or "512M", "2G"')
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def as_written(given: T, _src: Source) -> T:
+    """Return a value that msgspec has checked completely."""
+    return given
+
+
+def unique(items: Iterable[str]) -> tuple[str, ...]:
+    """Sort, each once."""
+    return tuple(sorted(set(items)))
+
+
+LIMIT_KEYS: dict[str, tuple[int, int]] = {
+    "pids": (limits.PIDS_LEAST, limits.PIDS_MOST),
+    "memory": (limits.MEMORY_LEAST_BYTES, limits.MEMORY_MOST_BYTES),
+    "tmp": (limits.TMP_LEAST_BYTES, limits.MEMORY_MOST_BYTES),
+    "open_files": (limits.OPEN_FILES_LEAST, limits.OPEN_FILES_MOST),
+}
+
+FIELDS: tuple[tuple[str, str, Callable[[Any, Source], Any]], ...] = (
+    ("allow_hosts", "allow_hosts", check_hosts),
+    ("host", "hosts", check_host_tables),
+    ("read_paths", "read_paths", check_read),
+    ("write_paths", "write_paths", check_write),
+    ("secrets", "secrets", check_secrets),
+    ("pass_env", "pass_env", check_pass_env),
+    ("workspace", "workspace", as_written),
+    ("tier", "tier", as_written),
+    ("allow_downgrades", "allow_downgrades", check_downgrades),
+    ("limits", "limits", check_limits),
+)
