@@ -1,0 +1,121 @@
+"""Show, from the recording, the events that tell the incident, and check each promise.
+
+    python demo/show.py EVENTS.jsonl SEEN.jsonl BUNDLE
+
+``EVENTS.jsonl`` is `hark inspect --json`; ``SEEN.jsonl`` is what the stub received, the witness
+outside hark. The true key comes in the environment (DEMO_API_KEY). Exits 1 when a promise fails.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+INJECTION_MARK = "SYSTEM NOTE TO AI ASSISTANTS"
+PLACEHOLDER_MARK = b"hark-placeholder-"
+
+
+def raw(value: Any) -> bytes:
+    """Bytes of a JSON value of the event table: byte strings are marked, text is text."""
+    if isinstance(value, dict) and set(value) == {"base64"}:
+        return base64.b64decode(value["base64"])
+    return str(value).encode()
+
+
+class Record:
+    """The events of one recording, and their exchanges."""
+
+    def __init__(self, lines: str) -> None:
+        self.events: list[dict[str, Any]] = [json.loads(line) for line in lines.splitlines()]
+
+    def kind(self, kind: str, **wanted: Any) -> list[dict[str, Any]]:
+        """Events of one kind whose fields have the wanted values."""
+        return [
+            event
+            for event in self.events
+            if event["kind"] == kind and all(event.get(k) == v for k, v in wanted.items())
+        ]
+
+    def request(self, host: str) -> dict[str, Any]:
+        """Return the first request to ``host``."""
+        return next(e for e in self.kind("request") if e["host"] == host)
+
+    def body(self, kind: str, exchange: int) -> bytes:
+        """Return the bytes of a request (``body``) or response (``delivery``)."""
+        return b"".join(raw(e["data"]) for e in self.kind(kind, exchange=exchange))
+
+
+class Show:
+    """Prints lines and remembers whether all promises held."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def line(self, event: dict[str, Any], text: str) -> None:
+        """One line about one event."""
+        print(f"{event['seq']:>5}  {event['kind']:<12} {text}")
+
+    def promise(self, holds: bool, text: str) -> None:
+        """One thing that must be so."""
+        self.failed += not holds
+        print(f"       {'ok' if holds else 'NOT SO':<12} {text}")
+
+
+def page(record: Record, show: Show) -> None:
+    """Show the planted instruction, as it was handed to the agent."""
+    request = record.request("news.example")
+    text = record.body("delivery", request["exchange"]).decode()
+    start = text.find(INJECTION_MARK)
+    show.line(request, f"GET https://news.example{raw(request['target']).decode()}")
+    show.promise(start >= 0, f'the page says: "{text[start:].partition("<")[0]}"')
+
+
+def model(record: Record, show: Show, seen: list[dict[str, str]], key: str) -> None:
+    """Show that the key goes to the model, and only on hark's outer side."""
+    request = record.request("model.example")
+    show.line(request, f"POST https://model.example{raw(request['target']).decode()}")
+    held = PLACEHOLDER_MARK in raw(request["head"])
+    show.promise(held, "the agent's Authorization header holds a placeholder")
+    swaps = record.kind("substituted", exchange=request["exchange"])
+    for swap in swaps:
+        show.line(swap, f"{swap['secret']} put into {swap['header']} for {swap['host']}")
+    arrived = [s for s in seen if s.get("host") == "model.example"]
+    right = bool(arrived) and all(s["authorization"] == f"Bearer {key}" for s in arrived)
+    show.promise(bool(swaps) and right, "the stub behind model.example received the real key")
+
+
+def thief(record: Record, show: Show, seen: list[dict[str, str]], key: str) -> None:
+    """Show what was tried, that it was denied, and what would have left."""
+    request = record.request("evil.example")
+    tried = record.body("body", request["exchange"])
+    denied = record.kind("denied", exchange=request["exchange"])
+    for event in denied:
+        show.line(event, f"DENIED evil.example by {event['layer']}: {event['reason']}")
+    show.line(request, f"it tried: POST /collect {tried.decode()}")
+    show.promise(bool(denied), "the request was denied, and never dialled")
+    placeholder = PLACEHOLDER_MARK in tried and key.encode() not in tried
+    show.promise(placeholder, "what it tried to leak is the placeholder, not the key")
+    reached = any(s.get("host") == "evil.example" for s in seen)
+    show.promise(not reached, "the stub behind evil.example received nothing")
+
+
+def main() -> int:
+    """Print the story; 1 when a promise fails."""
+    events, witness, bundle = (Path(name) for name in sys.argv[1:4])
+    record, show = Record(events.read_text()), Show()
+    seen = [json.loads(line) for line in witness.read_text().splitlines()]
+    key = os.environ["DEMO_API_KEY"]
+    print(f"\ndemo: the incident, from the recording ({len(record.events)} events)")
+    page(record, show)
+    model(record, show, seen, key)
+    thief(record, show, seen, key)
+    show.promise(key.encode() not in bundle.read_bytes(), "the key is nowhere in the bundle")
+    return 1 if show.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
