@@ -83,6 +83,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
         7: "totals",
         8: "stragglers",
         9: "rings",
+        10: "detail",
     },
     Kind.LOSS: {4: "source", 5: "count", 6: "detail"},
     Kind.DOWNGRADE: {4: "feature", 5: "cause", 6: "effect"},
@@ -121,6 +122,8 @@ FIELDS: dict[Kind, dict[int, str]] = {
         14: "hint",
         15: "conn",
         16: "sport",
+        17: "policy",
+        18: "ia32",
     },
     Kind.CONN: {
         4: "conn",

@@ -1,0 +1,211 @@
+"""Who is behind a socket or an event: processes, their executables, the tuples they opened.
+
+Pure tables of ``merge``; filled in the order in which events are written. Rules: every table is
+bounded and counts what it had to forget; an answer is exact or ``None``, never the next best.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hark import limits
+from hark.recorder.translate import address
+
+if TYPE_CHECKING:
+    from hark.kernel import records as kernel
+
+__all__ = ["Actor", "Connections", "Flows", "Image", "Owner", "Processes", "Tuple"]
+
+Tuple = tuple[bytes, int, bytes, int]  # source address and port, destination address and port
+
+
+@dataclass(slots=True)
+class Image:
+    """A program that was executed. ``state`` is empty until the digest is known or given up."""
+
+    exe: kernel.ExeId
+    filename: bytes
+    digest: bytes | None = None
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A thread and the program it ran at that moment."""
+
+    task: kernel.Task
+    image: Image | None
+
+    def value(self) -> list[Any]:
+        """Key 1 of an event. The digest is the one known now, which may be later than the act."""
+        digest = self.image.digest if self.image else None
+        return [self.task.tgid, self.task.tid, self.task.start_ns, digest]
+
+
+class Processes:
+    """(tgid, start) to the image it runs. Ended processes stay until room is needed."""
+
+    def __init__(self, limit: int = limits.RECORDER_MAX_PROCESSES) -> None:
+        self._images: dict[tuple[int, int], Image | None] = {}
+        self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._limit = limit
+        self.forgotten = 0
+
+    def execed(self, task: kernel.Task, image: Image) -> None:
+        """``task`` now runs ``image``."""
+        self._put((task.tgid, task.start_ns), image)
+
+    def forked(self, parent: kernel.Task, child: kernel.Task) -> None:
+        """Let a new process run what its parent runs."""
+        self._put((child.tgid, child.start_ns), self._images.get((parent.tgid, parent.start_ns)))
+
+    def ended(self, task: kernel.Task) -> None:
+        """Note that the last thread is gone; the entry may be forgotten."""
+        key = (task.tgid, task.start_ns)
+        if key in self._images:
+            self._ended[key] = None
+
+    def actor(self, task: kernel.Task) -> Actor | None:
+        """``task`` with what it runs; ``None`` when the kernel could not name a task."""
+        if not task.tgid:
+            return None
+        return Actor(task, self._images.get((task.tgid, task.start_ns)))
+
+    def _put(self, key: tuple[int, int], image: Image | None) -> None:
+        self._images[key] = image
+        if len(self._images) <= self._limit:
+            return
+        if self._ended:
+            oldest, _ = self._ended.popitem(last=False)
+        else:
+            oldest = next(iter(self._images))
+            self.forgotten += 1
+        del self._images[oldest]
+
+
+@dataclass(slots=True)
+class Owner:
+    """Who opened a socket, and when."""
+
+    boot_ns: int
+    cookie: int
+    actor: Actor | None
+    key: Tuple
+    met: bool = False  # the mediator accepted it, nft refused it, or it never left the agent
+    closed_ns: int | None = None
+
+
+def tuple_of(src: bytes, sport: int, dst: bytes, dport: int) -> Tuple:
+    """Return the tuple with comparable addresses."""
+    return (address(src), sport, address(dst), dport)
+
+
+def _stays_inside(key: Tuple) -> bool:
+    """Whether a connection cannot leave the agent's namespace: loopback, or to itself."""
+    src, _, dst, _ = key
+    if len(dst) == 4:  # noqa: PLR2004
+        return dst[0] == 127 or src == dst  # noqa: PLR2004
+    return dst == bytes(15) + b"\x01" or src == dst
+
+
+class Connections:
+    """TCP sockets of the run by tuple and by cookie."""
+
+    def __init__(self, limit: int = limits.RECORDER_MAX_SOCKETS) -> None:
+        self._by_tuple: dict[Tuple, list[Owner]] = {}
+        self._by_cookie: OrderedDict[int, Owner] = OrderedDict()
+        self._closed: deque[Owner] = deque()
+        self._limit = limit
+        self.forgotten = 0
+        self.unmet = 0  # connects whose socket closed without the mediator having seen it
+
+    def connected(self, record: kernel.Connect, actor: Actor | None) -> None:
+        """Remember a connect."""
+        key = tuple_of(record.src, record.sport, record.dst, record.dport)
+        owner = Owner(record.head.boot_ns, record.cookie, actor, key, met=_stays_inside(key))
+        self._expire(record.head.boot_ns)
+        if (former := self._by_cookie.get(record.cookie)) is not None:
+            self._forget(former)  # the same socket connects again: the first try is over
+        self._by_tuple.setdefault(key, []).append(owner)
+        self._by_cookie[record.cookie] = owner
+        if len(self._by_cookie) > self._limit:
+            oldest = next(iter(self._by_cookie.values()))
+            self.forgotten += oldest.closed_ns is None
+            self._forget(oldest)
+
+    def closed(self, cookie: int, boot_ns: int) -> Owner | None:
+        """Note the close. The tuple lingers: the mediator may accept it only later."""
+        owner = self._by_cookie.get(cookie)
+        if owner is not None and owner.closed_ns is None:
+            owner.closed_ns = boot_ns
+            self._closed.append(owner)
+        return owner
+
+    def find(self, key: Tuple, boot_ns: int) -> Owner | None:
+        """Return the newest connect with this tuple that is not younger than ``boot_ns``."""
+        before = [o for o in self._by_tuple.get(key, ()) if o.boot_ns <= boot_ns]
+        return max(before, key=lambda o: o.boot_ns) if before else None
+
+    def accept(self, key: Tuple, boot_ns: int) -> Owner | None:
+        """Return ``find`` for an accept of the mediator, once.
+
+        One connect answers one accept, so that a port that is used again without a record of its
+        own is not given to the former owner.
+        """
+        owner = self.find(key, boot_ns)
+        if owner is None or owner.met:
+            return None
+        owner.met = True
+        return owner
+
+    def finish(self) -> int:
+        """Return how many connects were never met, over the whole run."""
+        return self.unmet + sum(not owner.met for owner in self._by_cookie.values())
+
+    def _expire(self, now_ns: int) -> None:
+        while self._closed:
+            owner = self._closed[0]
+            if (owner.closed_ns or 0) + limits.SOCKET_LINGER_NS > now_ns:
+                return
+            self._closed.popleft()
+            self._forget(owner)
+
+    def _forget(self, owner: Owner) -> None:
+        if self._by_cookie.get(owner.cookie) is not owner:
+            return
+        del self._by_cookie[owner.cookie]
+        rest = [o for o in self._by_tuple[owner.key] if o is not owner]
+        if rest:
+            self._by_tuple[owner.key] = rest
+        else:
+            del self._by_tuple[owner.key]
+        self.unmet += not owner.met
+
+
+class Flows:
+    """UDP tuples of the run. One flow carries many datagrams, and its end is not reported."""
+
+    def __init__(self, limit: int = limits.RECORDER_MAX_FLOWS) -> None:
+        self._by_tuple: OrderedDict[Tuple, Owner] = OrderedDict()
+        self._limit = limit
+        self.forgotten = 0
+
+    def began(self, record: kernel.UdpFlow, actor: Actor | None) -> None:
+        """Remember the first datagram of a socket to a peer."""
+        key = tuple_of(record.src, record.sport, record.dst, record.dport)
+        self._by_tuple[key] = Owner(record.head.boot_ns, record.cookie, actor, key)
+        self._by_tuple.move_to_end(key)
+        if len(self._by_tuple) > self._limit:
+            self._by_tuple.popitem(last=False)
+            self.forgotten += 1
+
+    def find(self, key: Tuple, boot_ns: int) -> Owner | None:
+        """Return the flow with this tuple, unless it began after ``boot_ns``."""
+        owner = self._by_tuple.get(key)
+        return owner if owner is not None and owner.boot_ns <= boot_ns else None
+
+    def clear(self) -> None:
+        """Kernel records were lost: a port may have a new owner that nobody reported."""
+        self._by_tuple.clear()

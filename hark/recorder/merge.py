@@ -1,0 +1,557 @@
+"""Joins the streams of a run: by time into one order, by tuple to the thread behind each event.
+
+Pure: records and the time go in, events come out. Rules:
+
+- A record is held ``MERGE_HOLD_NS`` and then written in the order of times. One that comes later
+  than that is written where it arrives. Records of the mediator, the broker and the stdio relay
+  keep their own order whatever their times say.
+- Attribution is exact or absent. A connect record and the mediator's accept race: the accept waits
+  for up to the hold, then it is written without an actor, and no later record changes that.
+- An exec waits for the digest of its executable, within a bound. Everything behind it waits too, so
+  that a short-lived program's events carry the digest.
+- What must be on disk before it takes effect (a refusal, a dial) does not wait for the hold, and
+  takes along everything older that was held.
+
+The caller must read the mediator and the broker *before* the kernel's rings: the kernel reports a
+connect before its SYN leaves, so a connect belonging to an accept that was read is then readable.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hark import limits
+from hark.bundle.events import Key, Kind
+from hark.kernel import records as kernel
+from hark.mediator import records as mediator
+from hark.policy import control
+from hark.recorder import notice, translate
+from hark.recorder.lineage import Actor, Connections, Flows, Image, Owner, Processes, tuple_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hark.recorder.translate import Names, Payload
+
+__all__ = ["DialRecorded", "Merged", "Merger", "RingDurable"]
+
+_DNS_PORT = 53
+_SIGSYS = 31
+_TCP = 6
+_UDP = 17
+_CLOSED_CONNS_KEPT = 1024  # a dial result may come after its connection's end
+_RECORD_BYTES = 256  # what a held record costs beside its data
+
+
+@dataclass(frozen=True, slots=True)
+class RingDurable:
+    """Once the event is on disk, every ring record below ``below`` is."""
+
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class DialRecorded:
+    """Once the event is on disk, the dial ``ident`` may be made."""
+
+    ident: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """An event for the bundle, and who waits for it to be on disk."""
+
+    kind: Kind
+    boot_ns: int
+    payload: Payload
+    ahead: RingDurable | DialRecorded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Dial:
+    message: control.DialEvent
+    ident: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    kind: Kind
+    payload: Payload
+
+
+@dataclass(slots=True)
+class _Item:
+    record: Any
+    boot_ns: int
+    arrived_ns: int
+    bytes: int
+    image: Image | None = None
+
+
+@dataclass(slots=True)
+class _Conn:
+    opened: mediator.ConnOpen
+    owner: Owner | None
+    written: bool = False
+
+
+class Merger:
+    """One per run. ``now_ns`` is CLOCK_BOOTTIME and must not fall."""
+
+    def __init__(self, names: Names, hold_ns: int = limits.MERGE_HOLD_NS) -> None:
+        self.notices = notice.Notices()
+        self.totals: Counter[str] = Counter()
+        self._names = names
+        self._hold_ns = hold_ns
+        self._heap: list[tuple[int, int, _Item]] = []
+        self._arrivals = 0
+        self._bytes = 0
+        self._urgent_ns = -1
+        self._last_key: dict[str, int] = {}
+        self._processes = Processes()
+        self._connections = Connections()
+        self._flows = Flows()
+        self._conns: OrderedDict[int, _Conn] = OrderedDict()
+        self._closed_conns: deque[int] = deque()
+        self._exchanges: OrderedDict[int, tuple[int, str]] = OrderedDict()
+        self._pending: dict[kernel.ExeId, list[Image]] = {}
+        self._emitters: dict[type, Callable[[_Item], Iterator[Merged]]] = {
+            kernel.Exec: self._exec,
+            kernel.Fork: self._fork,
+            kernel.Exit: self._exit,
+            kernel.Connect: self._connect,
+            kernel.UdpFlow: self._udp_flow,
+            kernel.SocketClose: self._socket_close,
+            kernel.SyscallRefused: self._syscall_refused,
+            kernel.SyscallKilled: self._syscall_killed,
+            kernel.CgroupLeft: self._cgroup_left,
+            kernel.RefusedPacket: self._packet,
+            mediator.ConnOpen: self._conn_open,
+            mediator.ConnTls: self._conn_tls,
+            mediator.ConnClose: self._conn_close,
+            mediator.Upstream: self._upstream,
+            mediator.RequestHead: self._request,
+            mediator.RequestBody: self._body,
+            mediator.ResponseHead: self._response,
+            mediator.ResponseBody: self._delivery,
+            mediator.Trailers: self._trailers,
+            mediator.Substituted: self._substituted,
+            mediator.Refused: self._refused,
+            mediator.ExchangeEnd: self._end,
+            control.Dns: self._dns,
+            _Dial: self._dial,
+            _Ready: self._ready,
+        }
+
+    # --- records in -------------------------------------------------------------------------------
+
+    def take_kernel(self, record: kernel.KernelRecord, now_ns: int) -> None:
+        """Take a record of the BPF rings; their order among each other is that of their times."""
+        item = _Item(record, record.head.boot_ns, now_ns, _RECORD_BYTES)
+        if isinstance(record, kernel.Exec):
+            item.image = Image(record.exe, record.filename)
+            self._pending.setdefault(record.exe, []).append(item.image)
+        self._hold(item, min(item.boot_ns, now_ns))
+
+    def take_packet(self, record: kernel.RefusedPacket, now_ns: int) -> None:
+        """Take a packet that the run's rules refused."""
+        self._hold(_Item(record, record.boot_ns, now_ns, _RECORD_BYTES), record.boot_ns)
+
+    def take_mediator(self, record: mediator.MediatorRecord, now_ns: int) -> None:
+        """Take a record of the mediator's ring. Refusals ask for write-ahead."""
+        size = _RECORD_BYTES
+        if isinstance(record, mediator.RequestBody | mediator.ResponseBody):
+            size += len(record.data)
+        elif isinstance(record, mediator.RequestHead | mediator.ResponseHead):
+            size += len(record.raw)
+        item = _Item(record, record.head.boot_ns, now_ns, size)
+        key = self._in_order("mediator", item)
+        if isinstance(record, mediator.Refused):
+            self._urgent_ns = max(self._urgent_ns, key)
+
+    def take_dns(self, message: control.Dns, now_ns: int) -> None:
+        """Take one answered question from the broker."""
+        self._in_order("broker", _Item(message, message.boot_ns, now_ns, _RECORD_BYTES))
+
+    def take_dial(self, message: control.DialEvent, ident: int, now_ns: int) -> None:
+        """Take a dial's intent, which asks for write-ahead, or its result."""
+        item = _Item(_Dial(message, ident), message.boot_ns, now_ns, _RECORD_BYTES)
+        key = self._in_order("broker", item)
+        if message.type is control.MsgType.DIAL_INTENT:
+            self._urgent_ns = max(self._urgent_ns, key)
+
+    def take_event(self, kind: Kind, boot_ns: int, payload: Payload, now_ns: int) -> None:
+        """Take an event of the recorder itself: stdio, signals, losses."""
+        data = payload.get(5)
+        size = _RECORD_BYTES + (len(data) if isinstance(data, bytes) else 0)
+        self._in_order("recorder", _Item(_Ready(kind, payload), boot_ns, now_ns, size))
+
+    def digested(self, exe: kernel.ExeId, digest: bytes | None, state: str) -> None:
+        """Take the digest of ``exe``, or why there is none. Events from now on carry it."""
+        for image in self._pending.pop(exe, ()):
+            image.digest = digest
+            image.state = state
+
+    def lost(self) -> None:
+        """Kernel records were lost: forget what a lost record may have made untrue."""
+        self._flows.clear()
+
+    # --- events out -------------------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of what is held, roughly."""
+        return self._bytes
+
+    def next_due_ns(self) -> int | None:
+        """When ``due`` will have something, unless more comes in; ``None`` when nothing is held."""
+        if not self._heap:
+            return None
+        key, _, item = self._heap[0]
+        hold_until = key if key <= self._urgent_ns else key + self._hold_ns
+        return max(hold_until, self._wait_until(item))
+
+    def due(self, now_ns: int, *, drain: bool = False) -> Iterator[Merged]:
+        """Events whose time has come, in order. ``drain``: everything, at the end of a run."""
+        while self._heap:
+            key, _, item = self._heap[0]
+            crowded = drain or self._is_crowded()
+            if not crowded and key > max(now_ns - self._hold_ns, self._urgent_ns):
+                return
+            if not crowded and self._wait_until(item) > now_ns:
+                return
+            heapq.heappop(self._heap)
+            self._bytes -= item.bytes
+            for event in self._emitters[type(item.record)](item):
+                self.totals[event.kind.name.lower()] += 1
+                yield event
+
+    def counts(self, record: kernel.SyscallCount) -> Actor | None:
+        """Return the process whose calls were counted, as its main thread."""
+        task = kernel.Task(record.tgid, record.tgid, record.start_ns)
+        return self._processes.actor(task)
+
+    def differences(self) -> dict[str, int]:
+        """Return what the streams say about each other, for the end of the run.
+
+        connects: from the kernel. conns: from the mediator. conns_unattributed: no connect was
+        found. connects_unmet: neither accepted nor refused nor local. The rest: entries that had
+        to be forgotten while they could still be needed.
+        """
+        totals = {
+            "connects": self.totals["connect"],
+            "conns": self.totals["conns"],
+            "conns_unattributed": self.totals["conns_unattributed"],
+            "connects_unmet": self._connections.finish(),
+            "dns_unattributed": self.totals["dns_unattributed"],
+            "sockets_forgotten": self._connections.forgotten + self._flows.forgotten,
+            "processes_forgotten": self._processes.forgotten,
+            "conns_forgotten": self.totals["conns_forgotten"],
+        }
+        return {name: count for name, count in totals.items() if count or name == "connects"}
+
+    # --- holding ----------------------------------------------------------------------------------
+
+    def _hold(self, item: _Item, key: int) -> None:
+        self._arrivals += 1
+        self._bytes += item.bytes
+        heapq.heappush(self._heap, (key, self._arrivals, item))
+
+    def _in_order(self, source: str, item: _Item) -> int:
+        key = max(min(item.boot_ns, item.arrived_ns), self._last_key.get(source, 0))
+        self._last_key[source] = key
+        self._hold(item, key)
+        return key
+
+    def _is_crowded(self) -> bool:
+        return (
+            len(self._heap) > limits.MERGE_HELD_MAX_RECORDS
+            or self._bytes > limits.MERGE_HELD_MAX_BYTES
+        )
+
+    def _wait_until(self, item: _Item) -> int:
+        """Until when ``item`` waits for something that may still come; 0: for nothing."""
+        record = item.record
+        if isinstance(record, kernel.Exec):
+            known = item.image is None or item.image.state
+            return 0 if known else item.arrived_ns + limits.EXEC_DIGEST_WAIT_NS
+        if isinstance(record, mediator.ConnOpen):
+            found = self._connections.find(_conn_tuple(record), item.boot_ns) is not None
+        elif isinstance(record, control.Dns):
+            found = self._flow_of(record) is not None
+        elif isinstance(record, kernel.RefusedPacket):
+            found = record.proto not in (_TCP, _UDP) or self._packet_owner(record) is not None
+        else:
+            return 0
+        return 0 if found else item.arrived_ns + self._hold_ns
+
+    # --- kernel -----------------------------------------------------------------------------------
+
+    def _exec(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.Exec = item.record
+        image = item.image or Image(record.exe, record.filename)
+        self._processes.execed(record.head.task, image)
+        state = image.state or "unknown: not hashed in time"
+        yield self._by_task(Kind.EXEC, record.head, translate.exec_(record, image.digest, state))
+
+    def _fork(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.Fork = item.record
+        if not record.thread:
+            self._processes.forked(record.head.task, record.child)
+        yield self._by_task(Kind.FORK, record.head, translate.fork(record))
+
+    def _exit(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.Exit = item.record
+        yield self._by_task(Kind.EXIT, record.head, {4: record.status, 5: record.last})
+        if record.last:
+            self._processes.ended(record.head.task)
+
+    def _connect(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.Connect = item.record
+        self._connections.connected(record, self._processes.actor(record.head.task))
+        yield self._by_task(Kind.CONNECT, record.head, translate.flow(record))
+
+    def _udp_flow(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.UdpFlow = item.record
+        self._flows.began(record, self._processes.actor(record.head.task))
+        yield self._by_task(Kind.UDP_FLOW, record.head, translate.flow(record))
+
+    def _socket_close(self, item: _Item) -> Iterator[Merged]:
+        # A socket often closes in an interrupt: the current task of the record means nothing, the
+        # thread that connected does.
+        record: kernel.SocketClose = item.record
+        owner = self._connections.closed(record.cookie, item.boot_ns)
+        payload = {4: record.tx_bytes, 5: record.rx_bytes, Key.COOKIE: record.cookie}
+        yield self._by_owner(Kind.SOCKET_CLOSE, item.boot_ns, payload, owner)
+
+    def _syscall_refused(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.SyscallRefused = item.record
+        payload = translate.syscall_denied(record, "syscall_refused", record.errno)
+        yield self._by_task(Kind.DENIED, record.head, payload)
+
+    def _syscall_killed(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.SyscallKilled = item.record
+        payload = translate.syscall_denied(record, "syscall_killed", None)
+        yield self._by_task(Kind.DENIED, record.head, payload)
+        yield self._by_task(Kind.SIGNAL, record.head, {4: _SIGSYS, 5: "seccomp"})
+
+    def _cgroup_left(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.CgroupLeft = item.record
+        detail = f"a task was moved to cgroup {record.to_cgroup}: it is not observed any more"
+        yield self._by_task(Kind.LOSS, record.head, {4: "cgroup", 5: 1, 6: detail})
+
+    def _packet(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.RefusedPacket = item.record
+        owner = self._packet_owner(record)
+        if owner is not None:
+            owner.met = True
+        payload = translate.packet_denied(record)
+        self.notices.refused("packet_refused", _packet_target(record), "")
+        yield self._by_owner(Kind.DENIED, item.boot_ns, payload, owner, cookie=True)
+
+    # --- mediator ---------------------------------------------------------------------------------
+
+    def _conn_open(self, item: _Item) -> Iterator[Merged]:
+        record: mediator.ConnOpen = item.record
+        owner = self._connections.accept(_conn_tuple(record), item.boot_ns)
+        self.totals["conns"] += 1
+        self.totals["conns_unattributed"] += owner is None
+        self._conns[record.conn] = _Conn(record, owner)
+        if len(self._conns) > limits.RECORDER_MAX_CONNS + _CLOSED_CONNS_KEPT:
+            self._conns.popitem(last=False)
+            self.totals["conns_forgotten"] += 1
+        yield from ()  # the event is written with the handshake, or before what comes instead
+
+    def _conn_tls(self, item: _Item) -> Iterator[Merged]:
+        record: mediator.ConnTls = item.record
+        conn = self._conns.get(record.conn)
+        if conn is None:
+            return
+        conn.written = True
+        payload = translate.conn(conn.opened, record)
+        yield self._by_owner(Kind.CONN, item.boot_ns, payload, conn.owner, cookie=True)
+
+    def _conn_close(self, item: _Item) -> Iterator[Merged]:
+        record: mediator.ConnClose = item.record
+        yield from self._conn_event(record.conn, item.boot_ns)
+        if record.reason == "client_rejected_ca":
+            yield from self._rejected_ca(record.conn, "", item.boot_ns)
+        payload = {4: record.conn, 5: record.reason, 6: record.rx_bytes, 7: record.tx_bytes}
+        yield self._by_conn(Kind.CONN_CLOSE, item.boot_ns, payload, record.conn)
+        self._closed_conns.append(record.conn)
+        if len(self._closed_conns) > _CLOSED_CONNS_KEPT:
+            self._conns.pop(self._closed_conns.popleft(), None)
+
+    def _upstream(self, item: _Item) -> Iterator[Merged]:
+        record: mediator.Upstream = item.record
+        payload = translate.upstream(record, self._names)
+        yield self._by_conn(Kind.UPSTREAM, item.boot_ns, payload, record.conn)
+
+    def _request(self, item: _Item) -> Iterator[Merged]:
+        record: mediator.RequestHead = item.record
+        yield from self._conn_event(record.conn, item.boot_ns)
+        self._exchanges[record.exchange] = (record.conn, self._names.host(record.host) or "")
+        if len(self._exchanges) > limits.RECORDER_MAX_CONNS:
+            self._exchanges.popitem(last=False)
+            self.totals["conns_forgotten"] += 1
+        payload = translate.request(record, self._names)
+        yield self._by_conn(Kind.REQUEST, item.boot_ns, payload, record.conn)
+
+    def _body(self, item: _Item) -> Iterator[Merged]:
+        yield self._by_exchange(Kind.BODY, item, translate.data(item.record))
+
+    def _response(self, item: _Item) -> Iterator[Merged]:
+        yield self._by_exchange(Kind.RESPONSE, item, translate.response(item.record))
+
+    def _delivery(self, item: _Item) -> Iterator[Merged]:
+        yield self._by_exchange(Kind.DELIVERY, item, translate.data(item.record))
+
+    def _trailers(self, item: _Item) -> Iterator[Merged]:
+        record: mediator.Trailers = item.record
+        payload = {Key.EXCHANGE: record.exchange, 4: record.response, 5: record.raw}
+        yield self._by_exchange(Kind.TRAILERS, item, payload)
+
+    def _substituted(self, item: _Item) -> Iterator[Merged]:
+        record: mediator.Substituted = item.record
+        _, host = self._exchanges.get(record.exchange, (0, ""))
+        payload = {
+            Key.EXCHANGE: record.exchange,
+            4: self._names.secret(record.secret),
+            5: record.header,
+            6: host or None,
+        }
+        yield self._by_exchange(Kind.SUBSTITUTED, item, payload)
+
+    def _refused(self, item: _Item) -> Iterator[Merged]:
+        record: mediator.Refused = item.record
+        yield from self._conn_event(record.conn, item.boot_ns)
+        ahead = RingDurable(record.head.seq + 1)
+        conn = self._conns.get(record.conn)
+        dport = conn.opened.dport if conn else None
+        if record.reason in notice.NOTED:
+            payload: Payload = {
+                Key.EXCHANGE: record.exchange or None,
+                4: record.reason,
+                5: notice.noted_text(record.reason),
+            }
+            event = self._by_conn(Kind.NOTICE, item.boot_ns, payload, record.conn)
+        else:
+            hint = notice.hint(record.reason, record.name, dport)
+            self.notices.refused(record.reason, record.name, hint)
+            payload = translate.refused(record, self._names, dport, hint)
+            event = self._by_conn(Kind.DENIED, item.boot_ns, payload, record.conn)
+        yield Merged(event.kind, event.boot_ns, event.payload, ahead)
+        if record.reason == "client_rejected_ca":
+            yield from self._rejected_ca(record.conn, record.name, item.boot_ns)
+
+    def _end(self, item: _Item) -> Iterator[Merged]:
+        record: mediator.ExchangeEnd = item.record
+        payload = {
+            Key.EXCHANGE: record.exchange,
+            4: record.reason,
+            5: record.request_bytes,
+            6: record.response_bytes,
+        }
+        yield self._by_exchange(Kind.END, item, payload)
+        self._exchanges.pop(record.exchange, None)
+
+    # --- broker and recorder ----------------------------------------------------------------------
+
+    def _dns(self, item: _Item) -> Iterator[Merged]:
+        message: control.Dns = item.record
+        owner = self._flow_of(message)
+        self.totals["dns_unattributed"] += owner is None
+        yield self._by_owner(Kind.DNS, item.boot_ns, translate.dns(message), owner, cookie=True)
+
+    def _dial(self, item: _Item) -> Iterator[Merged]:
+        message, ident = item.record.message, item.record.ident
+        yield from self._conn_event(message.conn, item.boot_ns)
+        payload = translate.dial(message, self._names)
+        event = self._by_conn(Kind.DIAL, item.boot_ns, payload, message.conn)
+        intent = message.type is control.MsgType.DIAL_INTENT
+        ahead = DialRecorded(ident) if intent else None
+        yield Merged(event.kind, event.boot_ns, event.payload, ahead)
+
+    def _ready(self, item: _Item) -> Iterator[Merged]:
+        yield Merged(item.record.kind, item.boot_ns, item.record.payload)
+
+    # --- attribution ------------------------------------------------------------------------------
+
+    def _flow_of(self, message: control.Dns) -> Owner | None:
+        src = translate.family_address(message.family, message.src)
+        dst = translate.family_address(message.family, message.dst)
+        if src is None or dst is None:
+            return None
+        return self._flows.find((src, message.sport, dst, _DNS_PORT), message.boot_ns)
+
+    def _packet_owner(self, record: kernel.RefusedPacket) -> Owner | None:
+        key = tuple_of(record.src, record.sport, record.dst, record.dport)
+        if record.proto == _TCP:
+            return self._connections.find(key, record.boot_ns)
+        return self._flows.find(key, record.boot_ns) if record.proto == _UDP else None
+
+    def _conn_event(self, conn_id: int, boot_ns: int) -> Iterator[Merged]:
+        """Yield the event of a connection that goes on without a handshake."""
+        conn = self._conns.get(conn_id)
+        if conn is None or conn.written:
+            return
+        conn.written = True
+        payload = translate.conn(conn.opened, None)
+        yield self._by_owner(Kind.CONN, boot_ns, payload, conn.owner, cookie=True)
+
+    def _rejected_ca(self, conn_id: int, name: str, boot_ns: int) -> Iterator[Merged]:
+        conn = self._conns.get(conn_id)
+        actor = conn.owner.actor if conn and conn.owner else None
+        program = actor.image.filename if actor and actor.image else b""
+        about = f"{notice.printable(program)} {name}"
+        if not self.notices.first("client_rejected_ca", about):
+            return
+        text = f"{notice.printable(program) or 'a client'} does not trust the run's CA"
+        hint = notice.ca_hint(program)
+        payload = {4: "client_rejected_ca", 5: text, 6: hint}
+        yield self._by_conn(Kind.NOTICE, boot_ns, payload, conn_id)
+
+    def _by_task(self, kind: Kind, head: kernel.Head, payload: Payload) -> Merged:
+        actor = self._processes.actor(head.task)
+        return Merged(kind, head.boot_ns, _with_actor(payload, actor))
+
+    def _by_owner(
+        self,
+        kind: Kind,
+        boot_ns: int,
+        payload: Payload,
+        owner: Owner | None,
+        *,
+        cookie: bool = False,
+    ) -> Merged:
+        if owner is not None and cookie:
+            payload = {**payload, Key.COOKIE: owner.cookie}
+        return Merged(kind, boot_ns, _with_actor(payload, owner.actor if owner else None))
+
+    def _by_conn(self, kind: Kind, boot_ns: int, payload: Payload, conn_id: int) -> Merged:
+        conn = self._conns.get(conn_id)
+        return self._by_owner(kind, boot_ns, payload, conn.owner if conn else None)
+
+    def _by_exchange(self, kind: Kind, item: _Item, payload: Payload) -> Merged:
+        conn_id, _ = self._exchanges.get(item.record.exchange, (0, ""))
+        return self._by_conn(kind, item.boot_ns, payload, conn_id)
+
+
+def _with_actor(payload: Payload, actor: Actor | None) -> Payload:
+    value = actor.value() if actor is not None else None
+    return translate.compact({**{int(k): v for k, v in payload.items()}, 1: value})
+
+
+def _conn_tuple(record: mediator.ConnOpen) -> tuple[bytes, int, bytes, int]:
+    return tuple_of(record.src, record.sport, record.dst, record.dport)
+
+
+def _packet_target(record: kernel.RefusedPacket) -> str:
+    names = {_TCP: "tcp", _UDP: "udp"}
+    dst = translate.address_text(translate.address(record.dst))
+    if record.proto in names:
+        return f"{names[record.proto]} {dst} port {record.dport}"
+    return f"protocol {record.proto} {dst}"

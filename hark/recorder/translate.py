@@ -1,0 +1,259 @@
+"""Records into event payloads (docs/spec/records.md), one function per record.
+
+Pure. Rules: what the agent, the network or the file system made stays bytes; a name from the
+policy's own table is text, so the type of a host says whose word it is. Keys ascend. An unknown
+value is an absent key. Actors are added by ``merge``, which knows them.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+from hark import limits
+from hark.policy import control
+
+if TYPE_CHECKING:
+    from hark.kernel import records as kernel
+    from hark.mediator import records as mediator
+
+__all__ = ["Names", "Payload", "address", "compact", "request_line"]
+
+Payload = dict[int, Any]
+
+_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}
+_MAPPED = bytes(10) + b"\xff\xff"  # RFC 4291 section 2.5.5.2
+
+
+def address(raw: bytes) -> bytes:
+    """4 or 16 bytes; an IPv4-mapped IPv6 address is the IPv4 one, since tuples must compare."""
+    return raw[12:] if len(raw) == 16 and raw.startswith(_MAPPED) else raw  # noqa: PLR2004
+
+
+def family_address(family: int, raw: bytes) -> bytes | None:
+    """Return the address of a control message (IPv4 in the first 4 bytes), or ``None``."""
+    if family == socket.AF_INET:
+        return raw[:4]
+    return address(raw) if family == socket.AF_INET6 else None
+
+
+def address_text(raw: bytes) -> str:
+    """Write an address for a person."""
+    if len(raw) in _FAMILIES:
+        return socket.inet_ntop(_FAMILIES[len(raw)], raw)
+    return raw.hex()
+
+
+def compact(values: Payload) -> Payload:
+    """``values`` in key order, without the unknown (None) ones."""
+    return {key: values[key] for key in sorted(values) if values[key] is not None}
+
+
+def request_line(raw: bytes) -> tuple[bytes, bytes] | None:
+    """Return method and target of a request head, or ``None`` without a request line."""
+    parts = raw[: limits.REQUEST_LINE_MAX_BYTES].split(b"\r\n", 1)[0].split(b" ")
+    return (parts[0], parts[1]) if len(parts) >= 2 and parts[0] else None  # noqa: PLR2004
+
+
+class Names:
+    """The policy's tables, by the indexes that records carry."""
+
+    def __init__(self, hosts: tuple[str, ...], secrets: tuple[str, ...]) -> None:
+        self._hosts = hosts
+        self._secrets = secrets
+
+    def host(self, index: int) -> str | None:
+        """Name of host ``index``; ``None`` for a host that is not in the table."""
+        return self._hosts[index] if 0 <= index < len(self._hosts) else None
+
+    def secret(self, index: int) -> str | None:
+        """Name of secret ``index``."""
+        return self._secrets[index] if 0 <= index < len(self._secrets) else None
+
+    def host_or_bytes(self, name: str) -> str | bytes | None:
+        """``name`` as text when the table has it, else as the agent's bytes."""
+        if not name:
+            return None
+        return name if name in self._hosts else name.encode("utf-8", "surrogateescape")
+
+
+# --- kernel ---------------------------------------------------------------------------------------
+
+
+def exec_(record: kernel.Exec, digest: bytes | None, state: str) -> Payload:
+    """Kind 5."""
+    return compact(
+        {
+            4: record.filename,
+            5: list(record.argv),
+            6: record.truncated or None,
+            7: digest,
+            8: state,
+            9: record.parent_tgid,
+        }
+    )
+
+
+def fork(record: kernel.Fork) -> Payload:
+    """Kind 6."""
+    child = record.child
+    return {4: [child.tgid, child.tid, child.start_ns], 5: record.thread}
+
+
+def flow(record: kernel.Connect | kernel.UdpFlow) -> Payload:
+    """Kinds 8 and 26."""
+    return {
+        3: record.cookie,
+        4: address(record.src),
+        5: record.sport,
+        6: address(record.dst),
+        7: record.dport,
+    }
+
+
+def syscall_denied(
+    record: kernel.SyscallRefused | kernel.SyscallKilled, reason: str, errno: int | None
+) -> Payload:
+    """Kind 11, layer ``seccomp``."""
+    return compact(
+        {4: "seccomp", 5: reason, 7: record.nr, 8: errno, 18: True if record.ia32 else None}
+    )
+
+
+def packet_denied(record: kernel.RefusedPacket) -> Payload:
+    """Kind 11, layer ``nft``. Ports are absent for protocols without them."""
+    ports = record.proto in (socket.IPPROTO_TCP, socket.IPPROTO_UDP)
+    return compact(
+        {
+            4: "nft",
+            5: "packet_refused",
+            6: record.prefix or None,
+            10: address(record.dst),
+            11: record.dport if ports else None,
+            12: record.proto,
+            16: record.sport if ports else None,
+        }
+    )
+
+
+# --- mediator -------------------------------------------------------------------------------------
+
+
+def conn(opened: mediator.ConnOpen, tls: mediator.ConnTls | None) -> Payload:
+    """Kind 12; without ``tls`` no handshake was made."""
+    values: Payload = {
+        4: opened.conn,
+        6: address(opened.src),
+        7: opened.sport,
+        8: address(opened.dst),
+        9: opened.dport,
+    }
+    if tls is not None:
+        values |= {
+            5: tls.sni.encode("utf-8", "surrogateescape") or None,
+            10: tls.version,
+            11: tls.cipher,
+            12: tls.alpn or None,
+            13: tls.resumed,
+        }
+    return compact(values)
+
+
+def upstream(record: mediator.Upstream, names: Names) -> Payload:
+    """Kind 14."""
+    return compact(
+        {
+            2: record.exchange,
+            4: record.conn,
+            5: names.host(record.host),
+            6: address(record.addr),
+            7: record.port,
+            8: record.version or None,
+            9: record.cipher or None,
+            10: record.cert_sha256 if any(record.cert_sha256) else None,
+            11: record.pooled,
+            12: record.resumed,
+        }
+    )
+
+
+def request(record: mediator.RequestHead, names: Names) -> Payload:
+    """Kind 15."""
+    method, target = request_line(record.raw) or (None, None)
+    return compact(
+        {
+            2: record.exchange,
+            4: record.conn,
+            5: names.host(record.host),
+            6: method,
+            7: target,
+            8: record.raw,
+        }
+    )
+
+
+def data(record: mediator.RequestBody | mediator.ResponseBody) -> Payload:
+    """Kinds 16 and 19."""
+    return {2: record.exchange, 4: record.data, 5: record.end}
+
+
+def response(record: mediator.ResponseHead) -> Payload:
+    """Kind 18."""
+    return {2: record.exchange, 4: record.status, 5: record.own, 6: record.raw}
+
+
+def refused(record: mediator.Refused, names: Names, dport: int | None, hint: str) -> Payload:
+    """Kind 11, layer ``mediator``."""
+    return compact(
+        {
+            2: record.exchange or None,
+            4: "mediator",
+            5: record.reason,
+            9: names.host_or_bytes(record.name),
+            11: dport,
+            13: record.detail or None,
+            14: hint or None,
+            15: record.conn or None,
+            17: record.denial,
+        }
+    )
+
+
+# --- broker ---------------------------------------------------------------------------------------
+
+
+def dns(message: control.Dns) -> Payload:
+    """Kind 10."""
+    answers = [message.answer[16 * i : 16 * i + 16] for i in range(min(message.answers, 8))]
+    size = 4 if message.qtype == 1 else 16  # RFC 1035 section 3.2.2: type A
+    return compact(
+        {
+            4: message.qname.encode("utf-8", "surrogateescape"),
+            5: message.qtype,
+            6: message.rcode,
+            7: [answer[:size] for answer in answers],
+            8: message.rule or None,
+            9: message.sport,
+            10: family_address(message.family, message.dst),
+        }
+    )
+
+
+def dial(message: control.DialEvent, names: Names) -> Payload:
+    """Kind 13; an intent has status ``dialling``."""
+    status = "dialling"
+    if message.type is control.MsgType.DIAL_RESULT:
+        status = _DIAL_STATUS.get(message.status, f"status {message.status}")
+    return compact(
+        {
+            4: names.host(message.host),
+            5: message.port,
+            6: family_address(message.family, message.addr),
+            7: status,
+            8: message.err or None,
+            9: message.conn or None,
+        }
+    )
+
+
+_DIAL_STATUS = {int(status): status.name.lower() for status in control.DialStatus}

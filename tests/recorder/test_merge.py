@@ -1,0 +1,490 @@
+"""The merge as transcripts: records in, events out, and who is named."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hark import limits
+from hark.bundle.events import COMMON, FIELDS, Kind
+from hark.kernel import records as k
+from hark.recorder.lineage import Connections, Flows, Processes
+from hark.recorder.merge import DialRecorded, Merged, Merger, RingDurable
+
+from .transcript import (
+    AGENT,
+    DIGEST,
+    EXE,
+    MS,
+    NAMES,
+    SITE,
+    Playbook,
+    accepted,
+    closed,
+    connect,
+    delivery,
+    dial,
+    disconnected,
+    ended,
+    execed,
+    forked,
+    handshake,
+    khead,
+    line,
+    packet,
+    question,
+    refused,
+    request,
+    task,
+    udp,
+)
+
+
+def test_an_exchange_names_the_thread_that_connected():
+    run = Playbook()
+    run.at(1, forked(1, 10, 20), execed(2, 20))
+    run.merger.digested(EXE, DIGEST, "read")
+    run.at(10, connect(3, 20, 4000, tid=21), accepted(4, 1, 4000), handshake(5, 1))
+    run.at(11, request(6, 1, 1), delivery(7, 1, b"abc"), ended(8, 1), disconnected(9, 1))
+    run.end()
+    assert run.lines() == [
+        "fork@1 10/10:?",
+        "exec@2 20/20:0001",
+        "connect@3 20/21:0001",
+        "conn@5 20/21:0001",
+        "request@6 20/21:0001",
+        "delivery@7 20/21:0001",
+        "end@8 20/21:0001",
+        "conn_close@9 20/21:0001",
+    ]
+    request_event = run.out[4].payload
+    assert request_event[5] == "api.example"
+    assert (request_event[6], request_event[7]) == (b"GET", b"/v1")
+    assert run.out[3].payload[3] == 4000  # the kernel's cookie
+
+
+def test_nothing_is_written_before_the_hold_is_over():
+    run = Playbook()
+    assert run.at(1, connect(1, 20, 4000)) == []
+    assert run.merger.next_due_ns() == 21 * MS
+    assert run.at(20.9) == []
+    assert [line(e) for e in run.at(21)] == ["connect@1 20/20:?"]
+    assert run.merger.next_due_ns() is None
+
+
+def test_streams_are_merged_by_time():
+    run = Playbook()
+    run.at(5, accepted(4, 1, 4000), handshake(5, 1))
+    run.at(6, connect(3, 20, 4000))
+    run.at(30)
+    assert run.lines() == ["connect@3 20/20:?", "conn@5 20/20:?"]
+
+
+def test_an_accept_waits_for_its_connect_up_to_the_hold_and_then_is_never_guessed():
+    run = Playbook()
+    run.at(100, accepted(4, 1, 4000), handshake(5, 1))  # read late: its own time is long over
+    assert run.at(119) == []
+    assert [line(e) for e in run.at(120)] == ["conn@5 -"]
+    run.at(121, connect(3, 20, 4000), request(122, 1, 1))
+    run.end()
+    assert run.lines() == ["conn@5 -", "connect@3 20/20:?", "request@122 -"]
+    assert run.merger.differences()["conns_unattributed"] == 1
+
+
+def test_a_connect_within_the_wait_is_used():
+    run = Playbook()
+    run.at(100, accepted(4, 1, 4000), handshake(5, 1))
+    assert [line(e) for e in run.at(119, connect(3, 20, 4000))] == [
+        "connect@3 20/20:?",
+        "conn@5 20/20:?",
+    ]
+
+
+def test_the_newest_connect_before_the_accept_wins():
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000, cookie=1), accepted(2, 1, 4000), handshake(3, 1))
+    run.at(4, disconnected(4, 1), closed(5, 1))
+    run.at(9, connect(8, 30, 4000, cookie=2), accepted(9, 2, 4000), handshake(10, 2))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.CONN] == [
+        "conn@3 20/20:?",
+        "conn@10 30/30:?",
+    ]
+
+
+def test_a_later_connect_does_not_own_an_earlier_accept():
+    run = Playbook()
+    run.at(9, accepted(2, 1, 4000), handshake(3, 1), connect(8, 30, 4000))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.CONN] == ["conn@3 -"]
+
+
+def test_a_port_used_again_without_a_record_of_its_own_stays_unknown():
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000), accepted(2, 1, 4000), handshake(3, 1))
+    run.at(9, accepted(9, 2, 4000), handshake(10, 2))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.CONN] == ["conn@3 20/20:?", "conn@10 -"]
+
+
+def test_a_socket_that_closed_before_its_accept_is_still_known():
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000), closed(2, 4000))
+    run.at(30, accepted(3, 1, 4000), handshake(4, 1))
+    run.end()
+    assert run.lines() == ["connect@1 20/20:?", "socket_close@2 20/20:?", "conn@4 20/20:?"]
+
+
+def test_closed_tuples_are_forgotten_after_a_while():
+    later = limits.SOCKET_LINGER_NS // MS + 10
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000), closed(2, 4000))
+    run.at(later, connect(later, 20, 4001))
+    run.at(later + 30, accepted(later + 5, 1, 4000), handshake(later + 6, 1))
+    run.end()
+    assert run.lines()[-1].endswith(" -")
+    assert run.merger.differences()["connects_unmet"] == 2
+
+
+def test_mapped_addresses_are_the_same_tuple():
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000), accepted(2, 1, 4000, mapped=True), handshake(3, 1))
+    run.end()
+    assert run.lines()[-1] == "conn@3 20/20:?"
+    assert run.out[-1].payload[6] == AGENT
+
+
+def test_digests_follow_the_program_not_the_process_id():
+    other = k.ExeId(8, 78, 5)
+    run = Playbook()
+    run.at(1, execed(1, 20))
+    run.merger.digested(EXE, DIGEST, "read")
+    run.at(3, connect(2, 20, 4000), execed(3, 20, other, b"/usr/bin/python3"))
+    run.merger.digested(other, DIGEST[::-1], "cached")
+    run.at(9, connect(5, 20, 4001))
+    run.at(9, accepted(6, 1, 4000), handshake(7, 1), accepted(8, 2, 4001), handshake(9, 2))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.CONN] == [
+        "conn@7 20/20:0001",
+        "conn@9 20/20:1f1e",
+    ]
+
+
+def test_an_exec_and_all_behind_it_wait_for_the_digest_within_a_bound():
+    wait = limits.EXEC_DIGEST_WAIT_NS // MS
+    run = Playbook()
+    run.at(1, execed(1, 20), connect(2, 20, 4000))
+    assert run.at(wait) == []
+    assert run.merger.next_due_ns() == (wait + 1) * MS
+    assert [line(e) for e in run.at(wait + 1)] == ["exec@1 20/20:?", "connect@2 20/20:?"]
+    assert run.out[0].payload[8] == "unknown: not hashed in time"
+    assert 7 not in run.out[0].payload
+    run.merger.digested(EXE, DIGEST, "read")
+    run.at(wait + 10, connect(wait + 5, 20, 4001))
+    run.end()
+    assert run.lines()[-1] == f"connect@{wait + 5:g} 20/20:0001"
+
+
+def test_an_executable_that_cannot_be_read_says_why():
+    run = Playbook()
+    run.at(1, execed(1, 20))
+    run.merger.digested(EXE, None, "unknown: changed while it was read")
+    run.at(30)
+    assert run.out[0].payload[8] == "unknown: changed while it was read"
+    assert run.out[0].payload[1] == [20, 20, 20000, None]
+
+
+def test_a_child_runs_what_its_parent_runs_until_it_execs():
+    run = Playbook()
+    run.at(1, execed(1, 20))
+    run.merger.digested(EXE, DIGEST, "read")
+    run.at(3, forked(2, 20, 30), connect(3, 30, 4000), connect(3.5, 40, 4001))
+    run.end()
+    assert run.lines()[1:] == [
+        "fork@2 20/20:0001",
+        "connect@3 30/30:0001",
+        "connect@3.5 40/40:?",
+    ]
+
+
+def test_a_question_names_the_socket_that_asked():
+    run = Playbook()
+    run.at(2, question(2, 5353))
+    run.at(3, udp(1, 20, 5353), question(3, 5353, "files.example"), question(4, 5454))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.DNS] == [
+        "dns@2 20/20:?",
+        "dns@3 20/20:?",
+        "dns@4 -",
+    ]
+    first = run.out[1].payload
+    assert (first[4], first[7], first[10]) == (b"api.example", [SITE], bytes([10, 0, 0, 1]))
+    assert run.merger.differences()["dns_unattributed"] == 1
+
+
+def test_lost_kernel_records_end_what_is_known_about_udp_ports():
+    run = Playbook()
+    run.at(30, udp(1, 20, 5353), question(2, 5353))
+    run.merger.lost()
+    run.at(60, question(31, 5353))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.DNS] == ["dns@2 20/20:?", "dns@31 -"]
+
+
+def test_a_refusal_is_written_at_once_with_everything_older():
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000), accepted(2, 1, 4000))
+    new = run.at(10, refused(3, 1, seq=41), connect(9, 20, 4001))
+    assert [line(e) for e in new] == ["connect@1 20/20:?", "conn@3 20/20:?", "denied@3 20/20:?"]
+    assert [e.ahead for e in new] == [None, None, RingDurable(42)]
+    denied = new[-1].payload
+    assert (denied[4], denied[5], denied[9]) == ("mediator", "host_denied", b"evil.example")
+    assert denied[14] == 'if the agent may reach it, add "evil.example" to allow_hosts'
+    assert denied[17] is True
+
+
+def test_a_dial_is_written_at_once_and_its_result_is_not():
+    run = Playbook()
+    new = run.at(3, connect(1, 20, 4000), accepted(2, 1, 4000), handshake(2.5, 1), dial(3, 1))
+    assert [line(e) for e in new][-1] == "dial@3 20/20:?"
+    assert new[-1].ahead == DialRecorded(1)
+    assert new[-1].payload[7] == "dialling"
+    assert run.at(4, dial(4, 1, result=True)) == []
+    run.end()
+    assert run.out[-1].payload[7] == "ok"
+    assert run.out[-1].ahead is None
+
+
+def test_a_handshake_after_the_event_gives_a_second_event():
+    run = Playbook()
+    run.at(
+        5,
+        connect(1, 20, 4000),
+        accepted(2, 1, 4000),
+        refused(3, 1),
+        handshake(4, 1, "evil.example"),
+    )
+    run.end()
+    conns = [e.payload for e in run.out if e.kind is Kind.CONN]
+    assert [5 in c for c in conns] == [False, True]
+    assert conns[1][5] == b"evil.example"
+
+
+def test_the_order_of_the_mediator_is_kept_whatever_its_times_say():
+    run = Playbook()
+    run.at(9, delivery(5, 1, b"one"), delivery(4, 1, b"two"), delivery(99, 1, b"three"))
+    run.end()
+    assert [e.payload[4] for e in run.out] == [b"one", b"two", b"three"]
+
+
+def test_refused_packets_and_calls_are_denials():
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000), execed(0, 20))
+    run.merger.digested(EXE, DIGEST, "read")
+    syscall = k.SyscallRefused(head=khead(3, 20, 21), nr=425, errno=1, ia32=False)
+    killed = k.SyscallKilled(head=khead(4, 20), nr=1, ia32=True)
+    tcp = k.RefusedPacket(2 * MS, "hark:deny", 6, AGENT, 4000, SITE, 443)
+    run.at(5, tcp, syscall, killed, packet(4.5, 4001), packet(4.6, 0, proto=1))
+    run.end()
+    assert run.lines()[2:] == [
+        "denied@2 20/20:0001",
+        "denied@3 20/21:0001",
+        "denied@4 20/20:0001",
+        "signal@4 20/20:0001",
+        "denied@4.5 -",
+        "denied@4.6 -",
+    ]
+    assert [e.payload[4] for e in run.out if e.kind is Kind.DENIED] == [
+        "nft",
+        "seccomp",
+        "seccomp",
+        "nft",
+        "nft",
+    ]
+    assert 11 not in run.out[-1].payload  # ICMP has no ports
+    assert run.merger.differences() == {"connects": 1}
+
+
+def test_local_connections_are_not_missed():
+    run = Playbook()
+    local = k.Connect(
+        head=khead(1, 20),
+        cookie=9,
+        src=bytes([127, 0, 0, 1]),
+        sport=1,
+        dst=bytes([127, 0, 0, 1]),
+        dport=2,
+    )
+    run.at(2, local)
+    run.end()
+    assert run.merger.differences() == {"connects": 1}
+
+
+def test_a_client_that_refuses_the_ca_is_told_once_with_its_variable():
+    run = Playbook()
+    run.at(1, execed(1, 20, name=b"/usr/bin/node"))
+    run.merger.digested(EXE, DIGEST, "read")
+    for n in (1, 2):
+        run.at(9 * n, connect(2 * n, 20, 4000 + n), accepted(3 * n, n, 4000 + n))
+        run.at(9 * n, refused(4 * n, n, "client_rejected_ca", "api.example"))
+        run.at(9 * n, disconnected(5 * n, n, "client_rejected_ca"))
+    run.end()
+    notices = [e.payload for e in run.out if e.kind is Kind.NOTICE]
+    assert [n[4] for n in notices] == ["client_rejected_ca"] * len(notices)
+    assert len(notices) == 2  # by the refusal with its host, and by the connection's end
+    assert "NODE_EXTRA_CA_CERTS" in notices[0][6]
+
+
+def test_noted_reasons_are_notices_and_still_durable():
+    run = Playbook()
+    new = run.at(3, refused(3, 1, "reflected", "api.example", seq=7))
+    assert [(e.kind, e.ahead) for e in new] == [(Kind.NOTICE, RingDurable(8))]
+
+
+def test_a_crowd_is_written_without_waiting(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MERGE_HELD_MAX_BYTES", 10_000)
+    run = Playbook()
+    run.at(1, execed(1, 20))
+    new = run.at(2, *(delivery(2, 1, bytes(6000)) for _ in range(2)))
+    assert [line(e) for e in new] == ["exec@1 20/20:?", "delivery@2 -"]
+    assert run.merger.held_bytes < 10_000
+
+
+def test_tables_are_bounded_and_count_what_they_forget():
+    processes = Processes(limit=2)
+    processes.forked(task(1), task(2))
+    processes.forked(task(1), task(3))
+    processes.ended(task(2))
+    processes.forked(task(1), task(4))
+    assert processes.forgotten == 0
+    processes.forked(task(1), task(5))
+    assert processes.forgotten == 1
+    connections = Connections(limit=2)
+    for port in range(1, 5):
+        connections.connected(connect(port, 20, port), None)
+    assert connections.forgotten == 2
+    assert connections.find((AGENT, 1, SITE, 443), 99 * MS) is None
+    flows = Flows(limit=1)
+    flows.began(udp(1, 20, 1), None)
+    flows.began(udp(2, 20, 2), None)
+    assert flows.forgotten == 1
+
+
+def test_a_socket_that_connects_again_leaves_nothing_behind():
+    connections = Connections()
+    for port in range(1, 50):
+        connections.connected(connect(port, 20, port, cookie=5), None)
+    assert len(connections._by_tuple) == 1
+
+
+def test_every_key_that_is_written_is_in_the_table():
+    run = Playbook()
+    run.at(1, *_story())
+    run.merger.digested(EXE, DIGEST, "read")
+    for event in run.end():
+        allowed = COMMON | FIELDS[event.kind]
+        assert set(event.payload) <= set(allowed)
+        assert list(event.payload) == sorted(event.payload)
+        assert all(type(key) is int for key in event.payload)
+
+
+def _story() -> list[object]:
+    return [
+        forked(1, 10, 20),
+        execed(2, 20),
+        udp(3, 20, 5353),
+        question(4, 5353),
+        connect(5, 20, 4000, cookie=1),
+        accepted(6, 1, 4000),
+        handshake(7, 1),
+        request(8, 1, 1),
+        dial(9, 1),
+        dial(9.5, 1, result=True),
+        delivery(10, 1, b"data"),
+        ended(11, 1),
+        disconnected(12, 1),
+        closed(13, 1),
+        connect(14, 20, 4000, cookie=2),
+        accepted(15, 2, 4000),
+        refused(16, 2),
+        disconnected(17, 2),
+        forked(17.5, 20, 30),
+        connect(18, 30, 4001, cookie=3),
+        packet(18.5, 4001, dport=443),
+    ]
+
+
+def _who(events: list[Merged]) -> list[str]:
+    return sorted(line(e) for e in events)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 19), min_size=21, max_size=21), st.randoms(use_true_random=False))
+def test_any_interleaving_within_the_hold_gives_the_same_attribution(delays, random):
+    """Each record arrives up to 19 ms after its time, and equal arrivals in any order.
+
+    Records of one source keep their order, as a ring and a socket do.
+    """
+    story = _story()
+    straight = Playbook()
+    straight.merger.digested(EXE, None, "")
+    for record in story:
+        straight.take(record, 20 * MS)
+    straight.merger.digested(EXE, DIGEST, "read")
+    straight.end()
+
+    arrivals = []
+    latest = 0.0
+    for record, delay in zip(story, delays, strict=True):
+        when = _time(record) + delay
+        if not _is_kernel(record):
+            when = latest = max(when, latest)
+        arrivals.append((when, random.random() if _is_kernel(record) else 0.5, record))
+    arrivals.sort(key=lambda a: a[:2])
+    shuffled = Playbook()
+    waiting = [record for _, _, record in arrivals]
+    for when, _, record in arrivals:
+        if record not in waiting:
+            continue
+        batch = [record]
+        if not _is_kernel(record):  # the kernel's rings are read after the mediator and the broker
+            batch += [r for r in waiting if _is_kernel(r) and _time(r) <= _time(record)]
+        for ready in batch:
+            waiting.remove(ready)
+            shuffled.take(ready, int(when * MS))
+        shuffled.merger.digested(EXE, DIGEST, "read")
+        shuffled.out += shuffled.merger.due(int(when * MS))
+    shuffled.end()
+    assert _attributed(shuffled.out) == _attributed(straight.out)
+
+
+def _time(record: object) -> float:
+    head = getattr(record, "head", record)
+    return head.boot_ns / MS  # type: ignore[attr-defined]
+
+
+def _is_kernel(record: object) -> bool:
+    return isinstance(getattr(record, "head", None), k.Head) or isinstance(record, k.RefusedPacket)
+
+
+def _attributed(events: list[Merged]) -> list[tuple[str, object]]:
+    return sorted((line(e), e.payload.get(3, 0)) for e in events)
+
+
+def test_the_order_is_that_of_times_when_all_is_in_time():
+    run = Playbook()
+    records = [connect(float(ms), 20, 4000 + ms) for ms in range(1, 40)]
+    for record in reversed(records):
+        run.take(record, 40 * MS)
+    run.end()
+    times = [e.boot_ns for e in run.out]
+    assert times == sorted(times)
+
+
+def test_merger_names_nothing_when_nothing_is_known():
+    run = Playbook(merger=Merger(NAMES))
+    run.at(1, request(1, 1, 9, host=-1))
+    run.end()
+    assert run.lines() == ["request@1 -"]
+    assert 5 not in run.out[0].payload

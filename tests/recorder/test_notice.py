@@ -1,0 +1,66 @@
+"""Hints: the line to add, the variable to set, and nothing an agent could smuggle in."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from hark.recorder import notice
+
+
+def test_a_denied_host_gets_its_policy_line():
+    hint = notice.hint("host_denied", "evil.example", 443)
+    assert hint == 'if the agent may reach it, add "evil.example" to allow_hosts'
+    other = notice.hint("host_denied", "evil.example", 8443)
+    assert '[[host]] name = "evil.example", ports = [8443]' in other
+
+
+@pytest.mark.parametrize(
+    "name", ["", "localhost", 'a".example', "a.example\nallow_hosts", "EVIL.example", "a b.example"]
+)
+def test_a_name_that_is_no_host_name_never_stands_in_a_policy_line(name: str):
+    assert notice.hint("host_denied", name, 443) == ""
+
+
+def test_a_hint_is_valid_policy():
+    line = notice.hint("plain_http_denied", "files.example", 80).split("add ")[1]
+    table, keys = line.split("]] ", 1)
+    parsed = tomllib.loads(
+        f"{table}]]\n" + keys.replace(", ports", "\nports").replace(", plain", "\nplain")
+    )
+    assert parsed == {"host": [{"name": "files.example", "ports": [80], "plain_ports": [80]}]}
+
+
+@pytest.mark.parametrize(
+    ("program", "variable"),
+    [
+        (b"/usr/bin/node", "NODE_EXTRA_CA_CERTS"),
+        (b"/opt/py/bin/python3.13", "SSL_CERT_FILE"),
+        (b"curl", "CURL_CA_BUNDLE"),
+        (b"/x/unheard-of", "its own list"),
+        (b"", "its own list"),
+    ],
+)
+def test_each_client_is_told_its_variable(program: bytes, variable: str):
+    assert variable in notice.ca_hint(program)
+
+
+def test_text_of_the_agent_is_escaped():
+    assert notice.printable("ok\x1b]52;c;\x07\u202e") == "ok\\x1b]52;c;\\x07\\u202e"
+    assert notice.printable(b"\xff\\") == "\\xff\\\\"
+
+
+def test_lines_are_counted_and_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(notice.limits, "NOTICE_MAX", 2)
+    notices = notice.Notices()
+    for _ in range(3):
+        notices.refused("host_denied", "evil.example", "do this")
+    for n in range(5):
+        notices.refused("no_sni", f"{n}", "")
+    lines = notices.lines()
+    assert lines[:2] == [
+        "hark: refused: other (4 times)",
+        "hark: refused: host denied evil.example (3 times)",
+    ]
+    assert "hark: hint: do this" in lines
