@@ -88,3 +88,6 @@ BUNDLE_READ_AHEAD_BYTES = 1 << 20
 BUNDLE_FOLLOW_NS = 100_000_000  # how often a growing file is looked at
 PROOF_MAX_BYTES = 64 << 20  # an event and the chunks of its bodies
 KEY_FILE_MAX_BYTES = 64 << 10
+
+# --- broker and signer ----------------------------------------------------------------------------
+EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h: a child of hark ended by a bug

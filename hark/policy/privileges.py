@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import os
 import resource
+import signal
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,8 +113,13 @@ def capset(caps: Iterable[int]) -> None:
 def kept_apart(name: str) -> None:
     """Name the process for ``ps`` and give it a process group of its own.
 
-    A Ctrl-C at the terminal then reaches the agent and the recorder, not this process.
+    A Ctrl-C at the terminal then reaches the agent and the recorder, not this process. Handlers
+    that a fork left over from its parent are gone: they belong to the parent's work.
     """
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
     prctl_name(name.encode())
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
