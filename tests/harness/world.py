@@ -1,0 +1,72 @@
+"""One end-to-end test's world: a stub on loopback, a workspace, a policy and a secret."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.recording import Recording
+from harness.running import Finished, environment, hark, upstreams
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stub import Stub
+
+__all__ = ["API", "EVIL", "NEWS", "POLICY", "World"]
+
+API, NEWS, EVIL = "api.openai.com", "news.example", "evil.example"
+POLICY = f"""
+allow_hosts = ["{API}", "{NEWS}"]
+
+[secrets.openai]
+env = "OPENAI_API_KEY"
+hosts = ["{API}"]
+header = "authorization"
+"""
+
+
+@dataclass(slots=True)
+class World:
+    """One test's stub, workspace and policy; ``key`` is a secret made for this test alone."""
+
+    stub: Stub
+    directory: Path
+    policy: Path
+    key: str = field(default_factory=lambda: f"sk-test-{os.urandom(12).hex()}")
+
+    @property
+    def work(self) -> Path:
+        """The agent's workspace."""
+        return self.directory / "work"
+
+    @property
+    def bundle(self) -> Path:
+        """Where the bundle goes."""
+        return self.directory / "run.hark"
+
+    def words(self, *command: str | Path) -> list[str]:
+        """Return the words of `hark` that run ``command`` against the stub."""
+        return [
+            "run",
+            f"--policy={self.policy}",
+            *upstreams(self.stub.address, API, NEWS),
+            f"--upstream-ca={self.stub.ca_file}",
+            "-o",
+            str(self.bundle),
+            "--",
+            *map(str, command),
+        ]
+
+    def env(self) -> dict[str, str]:
+        """Return the operator's environment, the key in it."""
+        return environment(OPENAI_API_KEY=self.key)
+
+    def run(self, *command: str | Path, stdin: bytes = b"") -> Finished:
+        """Run ``command`` to its end in the workspace."""
+        return hark(*self.words(*command), cwd=self.work, env=self.env(), stdin=stdin)
+
+    def recording(self) -> Recording:
+        """Read the bundle."""
+        return Recording.read(self.bundle)
