@@ -6,6 +6,8 @@ BENCH_CLIENT := $(BENCH_DIR)/hark-bench-client
 BENCH_FORWARD := $(BENCH_DIR)/hark-bench-forward
 BENCH_STUB := $(BENCH_DIR)/hark-bench-stub
 BENCH_PROGRAMS := $(BENCH_CLIENT) $(BENCH_FORWARD) $(BENCH_STUB)
+# A second reference, only where a Go compiler happens to be.
+BENCH_GO := $(if $(shell command -v go),$(BENCH_DIR)/hark-bench-goproxy)
 BENCH_HDRS := $(wildcard csrc/bench/*.h)
 BENCH_SRCS := $(wildcard csrc/bench/*.c)
 BENCH_CC = $(CC) $(CSTD) $(CFLAGS) $(WARN) $(HARDEN) -pie
@@ -25,9 +27,14 @@ $(BENCH_FORWARD): csrc/bench/hark_bench_forward.c csrc/bench/hark_bench_tcp.c $(
 	$(Q)mkdir -p $(@D)
 	$(Q)$(BENCH_CC) $(filter %.c,$^) -o $@
 
+$(BENCH_DIR)/hark-bench-goproxy: csrc/bench/goproxy/main.go
+	$(call say,GO,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)GO111MODULE=off go build -o $@ $<
+
 .PHONY: bench-run tidy-bench
 BENCH_TARGETS += bench-run
-bench-run: $(BENCH_PROGRAMS)
+bench-run: $(BENCH_PROGRAMS) $(BENCH_GO)
 	$(Q)$(PY) tests/bench/run.py $(BENCH_ARGS)
 
 TIDY_TARGETS += tidy-bench

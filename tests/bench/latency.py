@@ -8,18 +8,21 @@ small blocks of round trips, every target once a round, in an order shuffled ane
 from __future__ import annotations
 
 import random
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from figures import Figure, added, percentile, ratio
-from programs import HOST, Client, Server, hark_command
+from programs import HOST, Client, Server, hark_command, has_program
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from stub import Authority
+    from stub import Authority, Leaf
 
 __all__ = ["Plan", "measure"]
+
+Trial = dict[str, list[float]]  # microseconds, by target
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,18 @@ class Plan:
     mediated: bool = True
 
 
-def _trial(targets: dict[str, Client], plan: Plan, order: random.Random) -> dict[str, list[float]]:
-    taken: dict[str, list[float]] = {name: [] for name in targets}
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all trials share."""
+
+    directory: Path
+    policy: Path
+    ca_file: Path
+    leaf: Leaf
+
+
+def _trial(targets: dict[str, Client], plan: Plan, order: random.Random) -> Trial:
+    taken: Trial = {name: [] for name in targets}
     names = list(targets)
     for _ in range(plan.rounds):
         order.shuffle(names)
@@ -42,51 +55,64 @@ def _trial(targets: dict[str, Client], plan: Plan, order: random.Random) -> dict
     return taken
 
 
-def _figures(trials: list[dict[str, list[float]]]) -> list[Figure]:
-    found: dict[str, Figure] = {}
-    for name in trials[0]:
-        for share, label in ((0.5, "p50"), (0.99, "p99")):
-            values = tuple(percentile(trial[name], share) for trial in trials)
-            found[f"{name} {label}"] = Figure(f"{name} {label}", "us", values)
-    rows = list(found.values())
-    for label in ("p50", "p99"):
-        direct = found[f"direct {label}"]
-        extra = {
-            name: added(found[f"{name} {label}"], direct, f"added by {name} {label}")
+def _figures(trials: list[Trial]) -> list[Figure]:
+    rows: list[Figure] = []
+    for share, label in ((0.5, "p50"), (0.99, "p99")):
+        found = {
+            name: Figure(f"{name} {label}", "us", tuple(percentile(t[name], share) for t in trials))
             for name in trials[0]
+        }
+        extra = {
+            name: added(figure, found["direct"], f"added by {name} {label}")
+            for name, figure in found.items()
             if name != "direct"
         }
-        rows += extra.values()
-        if "mediated" in extra:
-            name = f"added by mediated / by forwarder {label}"
-            rows.append(ratio(extra["mediated"], extra["forwarder"], name))
+        rows += [*found.values(), *extra.values()]
+        mediated = extra.get("mediated")
+        rows += [
+            ratio(mediated, extra[name], f"added by mediated / by {name} {label}")
+            for name in extra
+            if mediated and name != "mediated"
+        ]
     return rows
 
 
+def _one(
+    stack: ExitStack, setting: Setting, plan: Plan, order: random.Random, number: int
+) -> Trial:
+    """One trial: new servers, new clients, a new run; the stack ends them in reverse order."""
+    leaf, ca_file = setting.leaf, setting.ca_file
+    pair = (str(leaf.certificate), str(leaf.key))
+    stub = stack.enter_context(Server("hark-bench-stub", *pair))
+    forwarder = stack.enter_context(Server("hark-bench-forward", stub.port))
+    outside = stack.enter_context(Client(ca_file=ca_file, cwd=setting.directory))
+    outside.open("direct", "127.0.0.1", stub.port)
+    outside.open("forwarder", "127.0.0.1", forwarder.port)
+    targets = {"direct": outside, "forwarder": outside}
+    if has_program("hark-bench-goproxy"):
+        words = (*pair, str(ca_file), stub.port, HOST)
+        go = stack.enter_context(Server("hark-bench-goproxy", *words))
+        outside.open("go-proxy", "127.0.0.1", go.port)
+        targets["go-proxy"] = outside
+    if plan.mediated:
+        run = hark_command(
+            setting.directory / f"latency-{number}.hark",
+            f"--policy={setting.policy}",
+            f"--upstream={HOST}=127.0.0.1:{stub.port}",
+            f"--upstream-ca={ca_file}",
+        )
+        inside = stack.enter_context(Client(before=run, cwd=setting.directory))
+        inside.open("mediated", "-", "443")
+        targets["mediated"] = inside
+    return _trial(targets, plan, order)
+
+
 def measure(directory: Path, authority: Authority, policy: Path, plan: Plan) -> list[Figure]:
-    """Run all trials, each with a new run, and return the figures."""
-    leaf = authority.leaf(HOST)
+    """Run all trials and return the figures."""
+    setting = Setting(directory, policy, authority.ca_file, authority.leaf(HOST))
     order = random.Random(1)  # noqa: S311
     trials = []
     for number in range(plan.trials):
-        run = hark_command(
-            directory / f"latency-{number}.hark",
-            f"--policy={policy}",
-            f"--upstream-ca={authority.ca_file}",
-        )
-        with (
-            Server("hark-bench-stub", str(leaf.certificate), str(leaf.key)) as stub,
-            Server("hark-bench-forward", stub.port) as forwarder,
-            Client(ca_file=authority.ca_file, cwd=directory) as outside,
-        ):
-            outside.open("direct", "127.0.0.1", stub.port)
-            outside.open("forwarder", "127.0.0.1", forwarder.port)
-            targets = {"direct": outside, "forwarder": outside}
-            if not plan.mediated:
-                trials.append(_trial(targets, plan, order))
-                continue
-            run.insert(2, f"--upstream={HOST}=127.0.0.1:{stub.port}")
-            with Client(before=run, cwd=directory) as inside:
-                inside.open("mediated", "-", "443")
-                trials.append(_trial({**targets, "mediated": inside}, plan, order))
+        with ExitStack() as stack:
+            trials.append(_one(stack, setting, plan, order, number))
     return _figures(trials)

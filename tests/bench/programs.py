@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["HOST", "ROOT", "BenchError", "Client", "Server", "clean_environment", "hark_command"]
+__all__ = [
+    "HOST",
+    "ROOT",
+    "BenchError",
+    "Client",
+    "Server",
+    "clean_environment",
+    "hark_command",
+    "has_program",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "build" / "bench"
@@ -43,6 +52,11 @@ def clean_environment() -> dict[str, str]:
 def hark_command(bundle: Path, *options: str) -> list[str]:
     """Return the words before the agent's own command."""
     return [str(HARK), "run", *options, "-o", str(bundle), "--"]
+
+
+def has_program(name: str) -> bool:
+    """Whether an optional reference was built on this machine."""
+    return (PROGRAMS / name).exists()
 
 
 class _Process:
