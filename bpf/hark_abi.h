@@ -57,10 +57,231 @@ struct hark_rec_head {
 	uint64_t subject;	/* exchange id or socket cookie */
 };
 
+/*
+ * Mediator payloads, after the head. Each names the size of the bytes that follow it; a record
+ * holds at most HARK_MED_BODY of them, so that it always fits the ring. A reason is an enum
+ * hark_reason (csrc/mediator/hark_reasons.h). Addresses: IPv4 in the first 4 bytes. Texts are
+ * zero-filled and need no terminator when full.
+ */
+enum hark_med_limit {
+	HARK_MED_BODY = 65536,		/* body bytes in one record */
+	HARK_MED_HEAD = 73728,		/* a head: 64 KiB as received, or as rebuilt with our fields */
+	HARK_MED_DETAIL = 512,		/* detail of a refusal */
+	HARK_MED_TEXT = 64
+};
+
+struct hark_rec_conn_open {
+	uint64_t conn;
+	uint8_t src[16];
+	uint8_t dst[16];
+	uint16_t family;		/* AF_INET or AF_INET6 */
+	uint16_t sport;
+	uint16_t dport;
+	uint16_t pad0;
+};
+
+struct hark_rec_conn_tls {
+	uint64_t conn;
+	char version[HARK_MED_TEXT];
+	char cipher[HARK_MED_TEXT];
+	char alpn[HARK_MED_TEXT];
+	uint32_t resumed;
+	uint32_t size;			/* the SNI follows */
+};
+
+struct hark_rec_conn_close {
+	uint64_t conn;
+	uint64_t rx_bytes;
+	uint64_t tx_bytes;
+	uint16_t reason;
+	uint16_t pad0;
+	uint32_t pad1;
+};
+
+struct hark_rec_upstream {
+	uint64_t conn;
+	uint32_t host;			/* index in the compiled host table */
+	uint16_t family;
+	uint16_t port;
+	uint8_t addr[16];
+	char version[HARK_MED_TEXT];	/* empty: plain HTTP */
+	char cipher[HARK_MED_TEXT];
+	uint8_t cert_sha256[32];
+	uint16_t pooled;
+	uint16_t resumed;
+	uint32_t pad0;
+};
+
+struct hark_rec_req_head {
+	uint64_t conn;
+	int32_t host;			/* -1: not in the table */
+	uint32_t size;			/* the head follows */
+};
+
+struct hark_rec_bytes {			/* REQ_BODY, RES_BODY; HARK_RECF_END on the last one */
+	uint32_t size;
+	uint32_t pad0;
+};
+
+struct hark_rec_res_head {
+	uint16_t status;
+	uint16_t own;			/* 1: hark made the response */
+	uint32_t size;
+};
+
+struct hark_rec_trailers {
+	uint32_t response;		/* 1: of the response */
+	uint32_t size;
+};
+
+struct hark_rec_substituted {
+	uint32_t secret;
+	uint32_t size;			/* the header's name follows */
+};
+
+struct hark_rec_refused {
+	uint64_t conn;
+	uint16_t reason;
+	uint16_t denial;		/* 1: a policy denial, held until it is on disk */
+	uint16_t name_size;		/* the host or SNI meant, then the detail, follow */
+	uint16_t detail_size;
+};
+
+struct hark_rec_exchange_end {
+	uint64_t request_bytes;
+	uint64_t response_bytes;
+	uint16_t reason;
+	uint16_t pad0;
+	uint32_t pad1;
+};
+
 /* 24 bytes, after the head of every kernel record. Ids are those of the initial pid namespace. */
 struct hark_rec_task {
 	uint64_t cgroup;	/* cgroup v2 id of the task */
 	uint32_t tgid;
 	uint32_t tid;
 	uint64_t start_ns;	/* start of the thread-group leader, CLOCK_BOOTTIME */
+};
+
+/* Limits of the variable parts, in bytes. */
+enum hark_rec_limit {
+	HARK_EXEC_NAME_MAX = 4096,	/* PATH_MAX: the kernel takes no longer name */
+	HARK_EXEC_ARGV_MAX = 8192,
+	HARK_KERNEL_REC_MAX = 16384	/* longest kernel record; a reader's buffer holds it */
+};
+
+/* HARK_REC_EXEC. Then name_len bytes of file name and argv_len bytes of arguments, each argument
+ * ended by a NUL unless it was cut. */
+struct hark_rec_exec {
+	struct hark_rec_head head;
+	struct hark_rec_task task;
+	uint32_t parent_tgid;
+	uint32_t dev;		/* device of the executable: major << 20 | minor, as the kernel has it */
+	uint64_t ino;
+	int64_t ctime_ns;
+	uint16_t name_len;
+	uint16_t argv_len;
+	uint32_t pad0;
+};
+
+/* HARK_REC_FORK. .task is the thread that called clone. */
+struct hark_rec_fork {
+	struct hark_rec_head head;
+	struct hark_rec_task task;
+	uint32_t child_tgid;
+	uint32_t child_tid;
+	uint64_t child_start_ns;
+};
+
+/* HARK_REC_EXIT */
+struct hark_rec_exit {
+	struct hark_rec_head head;
+	struct hark_rec_task task;
+	uint32_t status;	/* as wait(2) gives it */
+	uint32_t pad0;
+};
+
+/* HARK_REC_CONNECT, HARK_REC_UDP_FLOW. An IPv4 address is in the first 4 bytes, also where the
+ * socket is an IPv6 one with a mapped address. .task is all zero where no owner is known. */
+struct hark_rec_flow {
+	struct hark_rec_head head;
+	struct hark_rec_task task;
+	uint64_t netns;		/* cookie of the socket's network namespace, 0 = not known */
+	uint8_t src[16];
+	uint8_t dst[16];
+	uint16_t sport;
+	uint16_t dport;
+	uint16_t family;	/* AF_INET or AF_INET6 */
+	uint16_t pad0;
+};
+
+/* HARK_REC_SOCK_CLOSE */
+struct hark_rec_sock_close {
+	struct hark_rec_head head;
+	struct hark_rec_task task;
+	uint64_t tx_bytes;	/* payload, without retransmissions */
+	uint64_t rx_bytes;
+};
+
+/* HARK_REC_SYS_REFUSED, HARK_REC_SYS_KILLED */
+struct hark_rec_syscall {
+	struct hark_rec_head head;
+	struct hark_rec_task task;
+	uint32_t nr;
+	uint32_t err;		/* errno; 0 for SYS_KILLED */
+};
+
+/* HARK_REC_CGROUP_LEFT */
+struct hark_rec_left {
+	struct hark_rec_head head;
+	struct hark_rec_task task;
+	uint64_t to_cgroup;
+};
+
+/* What follows is held in maps, one of each per run, and read by their descriptors. */
+
+enum hark_ring_id {
+	HARK_RING_CONTROL = 0,	/* what costs its maker a fork, exec or connect: bounded by that */
+	HARK_RING_BULK = 1,	/* what a loop can make: refusals, datagrams */
+	HARK_RINGS = 2
+};
+
+struct hark_ring_key {
+	uint64_t run;		/* cgroup id of the run */
+	uint32_t ring;		/* enum hark_ring_id */
+	uint32_t pad0;
+};
+
+enum hark_run_limit {
+	HARK_LEVELS_MAX = 4,	/* different depths of run cgroups at one time */
+	HARK_COUNTS_MAX = 131072	/* (process, syscall, errno) rows of living processes, one run */
+};
+
+/* Depths below the root at which run cgroups lie; 0 = free place. Entries never move. */
+struct hark_levels {
+	uint32_t level[4];	/* HARK_LEVELS_MAX */
+};
+
+enum hark_count_nr {
+	HARK_NR_MAX = 1024,	/* numbers from here on are counted as HARK_NR_OTHER */
+	HARK_NR_OTHER = 1024,
+	HARK_NR_IA32 = 32768	/* set when the number is an i386 one */
+};
+
+struct hark_count_key {
+	uint64_t start_ns;
+	uint32_t tgid;
+	uint16_t nr;		/* enum hark_count_nr */
+	uint16_t err;		/* errno, 0 = success */
+};
+
+struct hark_ring_stats {
+	uint64_t produced;	/* the next record's sequence number */
+	uint64_t emitted;
+	uint64_t dropped;
+};
+
+struct hark_run_stats {
+	struct hark_ring_stats ring[2];	/* enum hark_ring_id */
+	uint64_t counts_dropped;	/* syscalls not counted: the map was full */
 };

@@ -43,6 +43,13 @@ ROOMS = (
         archives=("build/lib/libharkbundle.a",),
         include_dirs=("csrc/bundle",),
     ),
+    Room(
+        name="sensors",
+        headers=("csrc/base/hark_err.h", "bpf/hark_abi.h", "csrc/sensors/hark_sensors.h"),
+        archives=("build/lib/libharksensors.a",),
+        libraries=("bpf",),
+        include_dirs=("csrc/base", "bpf", "csrc/sensors"),
+    ),
 )
 
 
@@ -53,6 +60,7 @@ def declarations(header: str) -> str:
     text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"_Static_assert\s*\([^;]*\);", "", text)
     text = re.sub(r"__attribute__\s*\(\([^;]*?\)\)", "", text)
+    text = re.sub(r"\bHARK_PRINTF\s*\([^)]*\)", "", text)
     for name in ATTRIBUTES:
         text = re.sub(rf"\b{name}\b", "", text)
     return text

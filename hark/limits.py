@@ -90,4 +90,23 @@ PROOF_MAX_BYTES = 64 << 20  # an event and the chunks of its bodies
 KEY_FILE_MAX_BYTES = 64 << 10
 
 # --- broker and signer ----------------------------------------------------------------------------
+DNS_QUERY_MAX_BYTES = 1232  # DNS Flag Day 2020: no larger datagram is sent by a stub resolver
+DNS_TTL_S = 60  # short, so that no client keeps a synthetic address beyond the run
+DNS_NAME_RECORDED_CHARS = 255  # HARK_MSG_NAME less one; only an escaped name is longer
+DNS_BURST = 500  # questions at once: a package manager asks some dozens
+DNS_PER_S = 200  # and then each second; more are not answered, and counted
+DNS_BATCH = 64  # datagrams read before dialling gets its turn
+BROKER_DIALS_MOST = 512  # at once, as the mediator's own limit of connections
+BROKER_LOOKUPS_MOST = 64  # threads in getaddrinfo(3); one per name, a slow name holds one
+BROKER_ADDRESSES_MOST = 8  # tried for one dial
+BROKER_DIAL_NS = 15_000_000_000  # from the question to a connection: look-up and all attempts
+BROKER_STAGGER_NS = 250_000_000  # RFC 8305 section 5: before the next address is tried as well
+BROKER_RECORD_NS = 5_000_000_000  # for DIAL_RECORDED; a flush takes under a millisecond
+BROKER_SEND_S = 5.0  # for a peer to take a message; then it is broken, and the run ends
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h: a child of hark ended by a bug
+
+# --- kernel sensors -------------------------------------------------------------------------------
+KERNEL_CONTROL_RING_BYTES = 1 << 20  # 10,000 records: 100 ms of the fastest fork loop
+KERNEL_BULK_RING_BYTES = 8 << 20  # what a loop of refused calls fills in 100 ms
+KERNEL_READ_BYTES = 1 << 20  # one poll; a ring is emptied in few steps
+KERNEL_ENDED_PROCESSES_HELD = 1024  # some 30,000 rows of the counts map, a quarter of it

@@ -88,7 +88,11 @@ class Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """A TCP connect whose local port is known, before its SYN leaves."""
+    """A TCP connect whose local port is known, before its SYN leaves.
+
+    ``netns`` is the cookie of the socket's network namespace, 0 where it is not known. A head whose
+    task is all zero has no known owner.
+    """
 
     head: Head
     cookie: int
@@ -96,11 +100,16 @@ class Connect:
     sport: int
     dst: bytes
     dport: int
+    netns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UdpFlow:
-    """The first datagram of a (socket, tuple)."""
+    """The first datagram of a (socket, tuple).
+
+    ``netns`` is the cookie of the socket's network namespace, 0 where it is not known. A head whose
+    task is all zero has no known owner.
+    """
 
     head: Head
     cookie: int
@@ -108,6 +117,7 @@ class UdpFlow:
     sport: int
     dst: bytes
     dport: int
+    netns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

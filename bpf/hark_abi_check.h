@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sizes of the structs of hark_abi.h, asserted by every compiler that includes this after it. A
+ * changed struct changes a number here on purpose.
+ */
+#ifndef HARK_ABI_CHECK_H
+#define HARK_ABI_CHECK_H
+
+_Static_assert(sizeof(struct hark_rec_head) == 32, "hark_rec_head");
+_Static_assert(sizeof(struct hark_rec_task) == 24, "hark_rec_task");
+_Static_assert(sizeof(struct hark_rec_exec) == 88, "hark_rec_exec");
+_Static_assert(sizeof(struct hark_rec_fork) == 72, "hark_rec_fork");
+_Static_assert(sizeof(struct hark_rec_exit) == 64, "hark_rec_exit");
+_Static_assert(sizeof(struct hark_rec_flow) == 104, "hark_rec_flow");
+_Static_assert(sizeof(struct hark_rec_sock_close) == 72, "hark_rec_sock_close");
+_Static_assert(sizeof(struct hark_rec_syscall) == 64, "hark_rec_syscall");
+_Static_assert(sizeof(struct hark_rec_left) == 64, "hark_rec_left");
+_Static_assert(sizeof(struct hark_ring_key) == 16, "hark_ring_key");
+_Static_assert(sizeof(struct hark_levels) == 16, "hark_levels");
+_Static_assert(sizeof(struct hark_count_key) == 16, "hark_count_key");
+_Static_assert(sizeof(struct hark_run_stats) == 56, "hark_run_stats");
+_Static_assert(sizeof(struct hark_rec_exec) + HARK_EXEC_NAME_MAX + HARK_EXEC_ARGV_MAX + 8 <=
+		       HARK_KERNEL_REC_MAX,
+	       "HARK_KERNEL_REC_MAX");
+
+#endif
