@@ -21,7 +21,11 @@ def _tracked(*patterns: str) -> list[Path]:
         check=True,
         capture_output=True,
     ).stdout
-    return [ROOT / name.decode() for name in out.split(b"\0") if name and (ROOT / name.decode()).exists()]
+    return [
+        ROOT / name.decode()
+        for name in out.split(b"\0")
+        if name and (ROOT / name.decode()).exists()
+    ]
 
 
 def python_functions(text: str) -> list[tuple[str, int]]:

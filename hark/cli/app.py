@@ -42,9 +42,7 @@ VERBS = (
 def _modern(verb: Verb, argv: list[str]) -> list[str]:
     """Replace the old single-dash spellings, up to ``--``."""
     end = argv.index("--") if "--" in argv else len(argv)
-    renamed = [
-        f"-{word}" if word.split("=", 1)[0] in verb.old else word for word in argv[:end]
-    ]
+    renamed = [f"-{word}" if word.split("=", 1)[0] in verb.old else word for word in argv[:end]]
     return renamed + argv[end:]
 
 
