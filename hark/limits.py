@@ -111,3 +111,5 @@ KERNEL_CONTROL_RING_BYTES = 1 << 20  # 10,000 records: 100 ms of the fastest for
 KERNEL_BULK_RING_BYTES = 8 << 20  # what a loop of refused calls fills in 100 ms
 KERNEL_READ_BYTES = 1 << 20  # one poll; a ring is emptied in few steps
 KERNEL_ENDED_PROCESSES_HELD = 512  # some 20,000 rows of the counts map, a third of it
+NFLOG_DATAGRAM_BYTES = 1 << 16  # the kernel's largest buffer of one group (NFULNL_NLBUFSIZ_DEFAULT)
+NFLOG_DATAGRAMS_PER_POLL = 1024  # then the other streams have their turn

@@ -122,7 +122,7 @@ class Connections:
         self.unmet = 0  # connects whose socket closed without the mediator having seen it
 
     def connected(self, record: kernel.Connect, actor: Actor | None) -> None:
-        """Remember a connect."""
+        """Remember a connect of the run's own network namespace."""
         key = tuple_of(record.src, record.sport, record.dst, record.dport)
         owner = Owner(record.head.boot_ns, record.cookie, actor, key, met=_stays_inside(key))
         self._expire(record.head.boot_ns)

@@ -43,6 +43,7 @@ _SIGSYS = 31
 _TCP = 6
 _UDP = 17
 _CLOSED_CONNS_KEPT = 1024  # a dial result may come after its connection's end
+_KERNEL_FIRST = 0  # rank at equal times: a connect comes before its accept
 _RECORD_BYTES = 256  # what a held record costs beside its data
 
 
@@ -99,14 +100,21 @@ class _Conn:
 
 
 class Merger:
-    """One per run. ``now_ns`` is CLOCK_BOOTTIME and must not fall."""
+    """One per run. ``now_ns`` is CLOCK_BOOTTIME and must not fall.
 
-    def __init__(self, names: Names, hold_ns: int = limits.MERGE_HOLD_NS) -> None:
+    ``netns_cookie``: SO_NETNS_COOKIE of the agent's network namespace; 0: not known. A tuple of
+    another namespace (one the agent made) names nothing here.
+    """
+
+    def __init__(
+        self, names: Names, netns_cookie: int = 0, hold_ns: int = limits.MERGE_HOLD_NS
+    ) -> None:
         self.notices = notice.Notices()
         self.totals: Counter[str] = Counter()
         self._names = names
+        self._netns = netns_cookie
         self._hold_ns = hold_ns
-        self._heap: list[tuple[int, int, _Item]] = []
+        self._heap: list[tuple[int, int, int, _Item]] = []
         self._arrivals = 0
         self._bytes = 0
         self._urgent_ns = -1
@@ -154,11 +162,12 @@ class Merger:
         if isinstance(record, kernel.Exec):
             item.image = Image(record.exe, record.filename)
             self._pending.setdefault(record.exe, []).append(item.image)
-        self._hold(item, min(item.boot_ns, now_ns))
+        self._hold(item, item.boot_ns, _KERNEL_FIRST)
 
     def take_packet(self, record: kernel.RefusedPacket, now_ns: int) -> None:
         """Take a packet that the run's rules refused."""
-        self._hold(_Item(record, record.boot_ns, now_ns, _RECORD_BYTES), record.boot_ns)
+        item = _Item(record, record.boot_ns, now_ns, _RECORD_BYTES)
+        self._hold(item, self._sane(item))
 
     def take_mediator(self, record: mediator.MediatorRecord, now_ns: int) -> None:
         """Take a record of the mediator's ring. Refusals ask for write-ahead."""
@@ -195,6 +204,10 @@ class Merger:
             image.digest = digest
             image.state = state
 
+    def close(self) -> None:
+        """Take note that every stream was read to its end: from now on only digests are awaited."""
+        self._hold_ns = 0
+
     def lost(self) -> None:
         """Kernel records were lost: forget what a lost record may have made untrue."""
         self._flows.clear()
@@ -210,18 +223,14 @@ class Merger:
         """When ``due`` will have something, unless more comes in; ``None`` when nothing is held."""
         if not self._heap:
             return None
-        key, _, item = self._heap[0]
-        hold_until = key if key <= self._urgent_ns else key + self._hold_ns
-        return max(hold_until, self._wait_until(item))
+        key, _, _, item = self._heap[0]
+        return self._due_ns(key, item)
 
     def due(self, now_ns: int, *, drain: bool = False) -> Iterator[Merged]:
-        """Events whose time has come, in order. ``drain``: everything, at the end of a run."""
+        """Events whose time has come, in order. ``drain``: everything, and nothing waits."""
         while self._heap:
-            key, _, item = self._heap[0]
-            crowded = drain or self._is_crowded()
-            if not crowded and key > max(now_ns - self._hold_ns, self._urgent_ns):
-                return
-            if not crowded and self._wait_until(item) > now_ns:
+            key, _, _, item = self._heap[0]
+            if not drain and not self._is_crowded() and self._due_ns(key, item) > now_ns:
                 return
             heapq.heappop(self._heap)
             self._bytes -= item.bytes
@@ -255,16 +264,24 @@ class Merger:
 
     # --- holding ----------------------------------------------------------------------------------
 
-    def _hold(self, item: _Item, key: int) -> None:
+    def _hold(self, item: _Item, key: int, rank: int = _KERNEL_FIRST + 1) -> None:
         self._arrivals += 1
         self._bytes += item.bytes
-        heapq.heappush(self._heap, (key, self._arrivals, item))
+        heapq.heappush(self._heap, (key, rank, self._arrivals, item))
+
+    def _sane(self, item: _Item) -> int:
+        """Return the time of ``item``, unless a wrong clock would hold up everything behind it."""
+        return min(item.boot_ns, item.arrived_ns + self._hold_ns)
 
     def _in_order(self, source: str, item: _Item) -> int:
-        key = max(min(item.boot_ns, item.arrived_ns), self._last_key.get(source, 0))
+        key = max(self._sane(item), self._last_key.get(source, 0))
         self._last_key[source] = key
         self._hold(item, key)
         return key
+
+    def _due_ns(self, key: int, item: _Item) -> int:
+        urgent = key <= self._urgent_ns
+        return max(key if urgent else key + self._hold_ns, self._wait_until(item))
 
     def _is_crowded(self) -> bool:
         return (
@@ -311,12 +328,14 @@ class Merger:
 
     def _connect(self, item: _Item) -> Iterator[Merged]:
         record: kernel.Connect = item.record
-        self._connections.connected(record, self._processes.actor(record.head.task))
+        if self._is_ours(record):
+            self._connections.connected(record, self._processes.actor(record.head.task))
         yield self._by_task(Kind.CONNECT, record.head, translate.flow(record))
 
     def _udp_flow(self, item: _Item) -> Iterator[Merged]:
         record: kernel.UdpFlow = item.record
-        self._flows.began(record, self._processes.actor(record.head.task))
+        if self._is_ours(record):
+            self._flows.began(record, self._processes.actor(record.head.task))
         yield self._by_task(Kind.UDP_FLOW, record.head, translate.flow(record))
 
     def _socket_close(self, item: _Item) -> Iterator[Merged]:
@@ -479,6 +498,10 @@ class Merger:
         yield Merged(item.record.kind, item.boot_ns, item.record.payload)
 
     # --- attribution ------------------------------------------------------------------------------
+
+    def _is_ours(self, record: kernel.Connect | kernel.UdpFlow) -> bool:
+        """Whether a tuple belongs to the namespace that the mediator and the broker serve."""
+        return 0 in (record.netns, self._netns) or record.netns == self._netns
 
     def _flow_of(self, message: control.Dns) -> Owner | None:
         src = translate.family_address(message.family, message.src)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+import dataclasses
+from typing import TYPE_CHECKING
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +41,11 @@ from .transcript import (
     task,
     udp,
 )
+
+if TYPE_CHECKING:
+    from random import Random
+
+    import pytest
 
 
 def test_an_exchange_names_the_thread_that_connected():
@@ -306,6 +313,17 @@ def test_refused_packets_and_calls_are_denials():
     assert run.merger.differences() == {"connects": 1}
 
 
+def test_a_tuple_of_another_network_namespace_names_nothing():
+    run = Playbook(merger=Merger(NAMES, netns_cookie=7))
+    foreign = dataclasses.replace(connect(1, 20, 4000), netns=8)
+    run.at(1, foreign, accepted(2, 1, 4000), handshake(3, 1))
+    own = dataclasses.replace(connect(4, 20, 4001), netns=7)
+    run.at(5, own, accepted(5, 2, 4001), handshake(6, 2))
+    run.end()
+    conns = [line(e) for e in run.out if e.kind is Kind.CONN]
+    assert conns == ["conn@3 -", "conn@6 20/20:?"]
+
+
 def test_local_connections_are_not_missed():
     run = Playbook()
     local = k.Connect(
@@ -421,7 +439,9 @@ def _who(events: list[Merged]) -> list[str]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 19), min_size=21, max_size=21), st.randoms(use_true_random=False))
-def test_any_interleaving_within_the_hold_gives_the_same_attribution(delays, random):
+def test_any_interleaving_within_the_hold_gives_the_same_attribution(
+    delays: list[int], random: Random
+):
     """Each record arrives up to 19 ms after its time, and equal arrivals in any order.
 
     Records of one source keep their order, as a ring and a socket do.

@@ -1,0 +1,748 @@
+"""The recorder's loop: reads every stream of a run, writes the bundle, ends the run.
+
+One thread, one ``selectors`` loop; threads exist only where the operator's descriptors or a cold
+file could block (``stdio``, ``digest``). Rules:
+
+- Order of reading in a turn: control sockets, then the mediator's ring, then nflog, then the
+  kernel's rings. ``merge`` rests on it.
+- Write-ahead: a refusal or a dial is appended and on disk before its peer hears so.
+- Fails closed: a failed append or sync, a peer's end of file, a malformed message or a broken ring
+  kills the agent's tree. What can be sealed is sealed, with the reason inside.
+- Every wait has a deadline. The recorder opens no file and no socket, and starts no process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import selectors
+import signal
+import socket
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from hark import limits
+from hark.bundle.events import Kind
+from hark.errors import HarkError, RecordingFailed
+from hark.kernel.records import Exec
+from hark.policy import control
+from hark.policy.control import Channel, ExitCause, MsgType, PeerBroken, PeerClosed, Plain
+from hark.recorder.digest import Digests
+from hark.recorder.merge import DialRecorded, Merger, RingDurable
+from hark.recorder.stdio import TerminalRelay
+from hark.recorder.translate import Names, Payload, compact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from hark.kernel.records import KernelRecord, RefusedPacket, RingStats, SyscallCount
+    from hark.mediator.records import MediatorRecord
+    from hark.recorder.lineage import Actor
+    from hark.recorder.stdio import Relay
+
+__all__ = ["RunResult", "Session", "SessionInputs", "sign_by"]
+
+_COUNTS_PER_EVENT = 4096  # keeps a payload far below the bundle's limit of items
+_FORWARDED = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_HANDLED = (*_FORWARDED, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
+_CAUSES = {
+    ExitCause.RECORDER: "recorder-died",
+    ExitCause.MEDIATOR: "mediator-died",
+    ExitCause.BROKER: "broker-died",
+    ExitCause.SIGNER: "signer-died",
+    ExitCause.INIT: "init-died",
+}
+
+
+_NAMES = {
+    "recorder-died": "the recorder",
+    "mediator-died": "the mediator",
+    "broker-died": "the broker",
+    "signer-died": "the signer",
+    "init-died": "the init of the run",
+    "launcher-died": "hark-launch",
+}
+_T = TypeVar("_T")
+
+
+class Writer(Protocol):
+    """What a session needs of ``hark.bundle.writer.BundleWriter``."""
+
+    def append(self, kind: int, boot_ns: int, payload: dict[int, Any]) -> int:
+        """Add an event."""
+
+    def sync(self) -> None:
+        """Flush, and wait for the disk."""
+
+    def tick(self, now_boot_ns: int) -> None:
+        """Flush and sign what has waited long enough."""
+
+    def salvage(self) -> int:
+        """After an error: drop what could not be written, so that last words can be."""
+
+    def seal(self) -> None:
+        """Write the final head and the end."""
+
+
+class Ring(Protocol):
+    """The mediator's ring. ``poll`` raises HarkError when it is corrupt."""
+
+    def fileno(self) -> int:
+        """Readable when there may be records."""
+
+    def poll(self) -> Iterable[MediatorRecord]:
+        """Return the records that are there; does not wait."""
+
+
+class Sensors(Protocol):
+    """The kernel's sensors of one run. ``stats`` counts since the run began."""
+
+    def fileno(self) -> int:
+        """Readable when there are many records."""
+
+    def poll(self) -> Iterable[KernelRecord]:
+        """Return the records that are there; does not wait."""
+
+    def counts(self) -> Iterable[SyscallCount]:
+        """Return the counts of system calls of the whole run."""
+
+    def stats(self) -> Iterable[RingStats]:
+        """Return the counters of each ring."""
+
+
+class Packets(Protocol):
+    """The nflog socket."""
+
+    def fileno(self) -> int:
+        """Readable when there are packets."""
+
+    def poll(self) -> Iterable[RefusedPacket]:
+        """Return the packets that are there; does not wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInputs:
+    """Everything a run hands to its recorder. The session owns it all from now on.
+
+    ``writer``: header, run_start and head 0 are on disk. ``relay``: a ``PipeRelay``, or the
+    operator's terminal as (input, output): then HARK_MSG_STARTED brings the agent's. ``bundle``
+    and ``output`` are for messages only. ``netns_cookie`` comes from HARK_MSG_NET_READY. ``launch``
+    was not told GO yet.
+    """
+
+    writer: Writer
+    hosts: tuple[str, ...]
+    secrets: tuple[str, ...]
+    netns_cookie: int
+    launch: Channel
+    mediator: Channel
+    broker: Channel
+    signer: Channel
+    ring: Ring
+    sensors: Sensors
+    packets: Packets
+    relay: Relay | tuple[int, int]
+    bundle: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run ended. ``exit_code`` is what hark exits with, ``wait_status`` the agent's.
+
+    ``path`` is where the bundle lies; ``published``: at its intended place. ``sealed`` is false
+    when the bundle is a prefix. ``lines`` are for the operator, ready to print.
+    """
+
+    exit_code: int
+    wait_status: int | None
+    reason: str
+    sealed: bool
+    published: bool
+    path: str
+    lines: tuple[str, ...]
+
+
+class _Phase(enum.Enum):
+    RUNNING = enum.auto()  # the agent lives
+    KILLING = enum.auto()  # something failed; hark-launch was told to kill
+    DRAINING = enum.auto()  # the agent's tree is gone; the streams run dry
+    DONE = enum.auto()
+
+
+@dataclass(slots=True)
+class _Ending:
+    """What is known about the end, filled in as it comes."""
+
+    reason: str = ""
+    detail: str = ""
+    wait_status: int | None = None
+    stragglers: int = 0
+    errors: list[HarkError] = field(default_factory=list)
+
+
+def sign_by(channel: Channel) -> Callable[[bytes], bytes]:
+    """Return the ``sign`` of a BundleWriter that asks the signer on ``channel``."""
+    idents = iter(range(1, 1 << 32))
+
+    def sign(statement: bytes) -> bytes:
+        channel.send(control.Sign(statement), ident=next(idents))
+        answer, fds = channel.expect(control.Signed, limits.SESSION_CONTROL_WAIT_S)
+        for fd in fds:
+            os.close(fd)
+        if answer.err:
+            raise RecordingFailed("the signer refused a head", os.strerror(answer.err))
+        return answer.signature
+
+    return sign
+
+
+class Session:
+    """One run's recording. ``run`` may be called once."""
+
+    def __init__(
+        self,
+        inputs: SessionInputs,
+        clock: Callable[[], int] = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+    ) -> None:
+        self._in = inputs
+        self._clock = clock
+        self._merger = Merger(Names(inputs.hosts, inputs.secrets), inputs.netns_cookie)
+        self._digests = Digests(self._ask_exe)
+        self._selector = selectors.DefaultSelector()
+        # Streams that can wait have a selector of their own, so that a pause does not spin.
+        self._bulk = selectors.DefaultSelector()
+        self._bulk_polled = False
+        self._relay: Relay | None = None
+        self._terminal: TerminalRelay | None = None
+        self._phase = _Phase.RUNNING
+        self._deadline_ns = 0
+        self._drained = False
+        self._launch_alive = True
+        self._writable = True
+        self._end = _Ending()
+        self._next_stats_ns = 0
+        self._dropped: dict[str, int] = {}
+        self._discarded = 0
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    def run(self) -> RunResult:
+        """Tell hark-launch to start the agent, record until its end, seal, have it published."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._release)
+            stack.enter_context(self._signals())
+            self._register()
+            self._tell_launch(Plain(MsgType.GO))
+            while self._phase is not _Phase.DONE:
+                self._turn()
+            sealed = self._seal()
+            published = self._publish()
+            if self._relay is not None:
+                self._relay.finish(self._interrupted)
+            return self._result(sealed=sealed, published=published)
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(self._timeout_s()):
+            self._guarded(key.data)
+        now = self._clock()
+        self._guarded(self._read_streams, now)
+        self._guarded(self._write_due, now)
+        self._check_end(now)
+
+    def _guarded(self, action: Callable[..., None], *args: Any) -> None:
+        """Run ``action``; its failure ends the run the fail-closed way."""
+        try:
+            action(*args)
+        except HarkError as error:
+            self._fail("recording-failed", error)
+
+    def _written(self, action: Callable[..., object], *args: Any) -> bool:
+        """Run ``action`` of the writer. False: it failed, now or before, and the run ends."""
+        if not self._writable:
+            return False
+        try:
+            action(*args)
+        except (PeerClosed, PeerBroken) as error:  # a head could not be signed
+            self._writable = False
+            self._fail("signer-died", HarkError("the signer of the run died", error.what))
+        except HarkError as error:
+            self._writable = False
+            self._fail("recording-failed", error)
+        return self._writable
+
+    def _timeout_s(self) -> float:
+        now = self._clock()
+        due = self._merger.next_due_ns()
+        wait = limits.SESSION_POLL_NS if due is None else min(due - now, limits.SESSION_POLL_NS)
+        if self._phase is _Phase.DRAINING:
+            wait = min(wait, limits.MERGE_HOLD_NS // 4)
+        return max(0, wait) / 1e9
+
+    # --- streams in -------------------------------------------------------------------------------
+
+    def _register(self) -> None:
+        watch: list[tuple[Any, Callable[[], None]]] = [
+            (self._in.launch, self._on_launch),
+            (self._in.mediator, self._on_mediator),
+            (self._in.broker, self._on_broker),
+            (self._in.signer, self._on_signer),
+            (self._digests, self._on_digests),
+            (self._in.sensors, _nothing),  # read in every turn
+            (self._in.packets, _nothing),
+        ]
+        for source, callback in watch:
+            self._selector.register(source.fileno(), selectors.EVENT_READ, callback)
+        self._bulk.register(self._in.ring.fileno(), selectors.EVENT_READ, _nothing)
+        self._poll_bulk()
+        if not isinstance(self._in.relay, tuple):
+            self._relay = self._in.relay
+            self._relay.attach(self._bulk, self._on_stdio)
+
+    def _poll_bulk(self) -> None:
+        """Pause the streams that can wait while too much is held, and go on after."""
+        wanted = self._merger.held_bytes < limits.MERGE_PAUSE_BYTES
+        if wanted and not self._bulk_polled:
+            self._selector.register(self._bulk.fileno(), selectors.EVENT_READ, self._on_bulk)
+        elif not wanted and self._bulk_polled:
+            self._selector.unregister(self._bulk.fileno())
+        self._bulk_polled = wanted
+
+    def _on_bulk(self) -> None:
+        for key, _ in self._bulk.select(0):
+            if key.fd in self._bulk.get_map():  # a callback before it may have closed this one
+                self._guarded(key.data)
+
+    def _read_streams(self, now: int) -> None:
+        if self._bulk_polled or self._phase is _Phase.DRAINING:
+            for record in _all(self._in.ring.poll):
+                self._merger.take_mediator(record, now)
+        for packet in _all(self._in.packets.poll):
+            self._merger.take_packet(packet, now)
+        self._read_kernel(now)
+        if now >= self._next_stats_ns:
+            self._next_stats_ns = now + 10 * limits.SESSION_POLL_NS
+            self._note_losses(now)
+            if self._relay is not None:
+                self._relay.tick()
+        self._poll_bulk()
+
+    def _read_kernel(self, now: int) -> None:
+        for record in _all(self._in.sensors.poll):
+            self._merger.take_kernel(record, now)
+            if isinstance(record, Exec) and (known := self._digests.want(record)) is not None:
+                self._merger.digested(record.exe, known.digest, known.state)
+
+    def _on_digests(self) -> None:
+        for result in self._digests.results():
+            self._merger.digested(result.exe, result.digest, result.state)
+
+    def _on_stdio(self, stream: int, data: bytes | None, *, end: bool) -> None:
+        now = self._clock()
+        payload = compact({4: stream, 5: data, 6: end or None})
+        self._merger.take_event(Kind.STDIO, now, payload, now)
+
+    def _note_losses(self, now: int) -> None:
+        for ring in self._in.sensors.stats():
+            lost = max(ring.dropped, ring.produced - ring.emitted)
+            new = lost - self._dropped.get(ring.name, 0)
+            if new > 0:
+                self._dropped[ring.name] = lost
+                self._merger.lost()
+                detail = "there was no room: the agent was faster than the recorder"
+                payload: Payload = {4: f"kernel {ring.name}", 5: new, 6: detail}
+                self._merger.take_event(Kind.LOSS, now, payload, now)
+
+    # --- peers ------------------------------------------------------------------------------------
+
+    def _messages(self, channel: Channel, reason: str) -> Iterator[control.Received]:
+        """Yield what a peer sent; its end of file ends the run."""
+        try:
+            while (got := channel.recv()) is not None:
+                yield got
+        except PeerClosed:
+            self._selector.unregister(channel.fileno())
+            self._peer_gone(reason)
+        except PeerBroken as error:
+            self._selector.unregister(channel.fileno())
+            self._fail(reason, error)
+
+    def _peer_gone(self, reason: str) -> None:
+        name = _NAMES[reason]
+        error = HarkError(f"{name} died", "its control socket was closed")
+        if reason == "launcher-died":
+            self._launch_alive = False
+            self._fail(reason, error)
+            self._begin_draining()
+        elif self._phase is _Phase.RUNNING or (reason == "mediator-died" and not self._drained):
+            self._fail(reason, error)
+        if reason == "mediator-died":
+            self._drained = True  # it says nothing more
+
+    def _on_launch(self) -> None:
+        for got in self._messages(self._in.launch, "launcher-died"):
+            match got.msg:
+                case control.Exe(err=err):
+                    if not self._digests.answered(got.ident, err, got.fds):
+                        raise PeerBroken("an answer to no question", "OPEN_EXE")
+                    continue
+                case control.Started():
+                    self._started(got.fds)
+                    continue
+                case control.Exited():
+                    self._exited(got.msg)
+                case control.Job(stopped=1):
+                    self._suspend()
+                case control.Job():
+                    pass
+                case control.Failed():
+                    self._not_started(got.msg)
+                case _:
+                    got.close()
+                    raise PeerBroken(f"{type(got.msg).__name__} message from hark-launch")
+            got.close()
+
+    def _on_mediator(self) -> None:
+        for got in self._messages(self._in.mediator, "mediator-died"):
+            got.close()
+            if got.msg != Plain(MsgType.DRAINED):
+                raise PeerBroken(f"{type(got.msg).__name__} message from the mediator")
+            self._drained = True
+
+    def _on_broker(self) -> None:
+        now = self._clock()
+        for got in self._messages(self._in.broker, "broker-died"):
+            got.close()
+            match got.msg:
+                case control.Dns():
+                    self._merger.take_dns(got.msg, now)
+                case control.DialEvent():
+                    self._merger.take_dial(got.msg, got.ident, now)
+                case _:
+                    raise PeerBroken(f"{type(got.msg).__name__} message from the broker")
+
+    def _on_signer(self) -> None:
+        # The writer reads answers itself, while it waits for them: what is left is end of file.
+        try:
+            if self._in.signer.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                raise PeerBroken("message from the signer that nobody asked for")
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._selector.unregister(self._in.signer.fileno())
+        self._peer_gone("signer-died")
+
+    def _tell_launch(self, msg: control.Message, ident: int = 0) -> None:
+        if not self._launch_alive:
+            return
+        try:
+            self._in.launch.send(msg, ident=ident, timeout_s=limits.SESSION_CONTROL_WAIT_S)
+        except PeerClosed:
+            self._peer_gone("launcher-died")
+
+    def _ask_exe(self, question: control.OpenExe, ident: int) -> None:
+        self._tell_launch(question, ident)
+
+    def _started(self, fds: Sequence[int]) -> None:
+        if not isinstance(self._in.relay, tuple):
+            for fd in fds:
+                os.close(fd)
+            if fds:
+                raise PeerBroken("a terminal that nobody asked for")
+            return
+        if len(fds) != 1:
+            raise PeerBroken("no terminal came with the agent")
+        operator_in, operator_out = self._in.relay
+        self._relay = TerminalRelay(
+            master=fds[0], operator_in=operator_in, operator_out=operator_out
+        )
+        self._relay.attach(self._bulk, self._on_stdio)
+
+    # --- events out -------------------------------------------------------------------------------
+
+    def _write_due(self, now: int, *, drain: bool = False) -> None:
+        waiting: list[RingDurable | DialRecorded] = []
+        for event in self._merger.due(now, drain=drain):
+            if not self._written(self._in.writer.append, event.kind, event.boot_ns, event.payload):
+                self._discarded += 1
+            elif event.ahead is not None:
+                waiting.append(event.ahead)
+        if waiting and self._written(self._in.writer.sync):
+            self._release_waiting(waiting)
+        self._written(self._in.writer.tick, now)
+
+    def _release_waiting(self, waiting: list[RingDurable | DialRecorded]) -> None:
+        """Tell the mediator and the broker what is on disk. A peer that is gone is seen as such."""
+        below = 0
+        with contextlib.suppress(PeerClosed):
+            for ahead in waiting:
+                if isinstance(ahead, RingDurable):
+                    below = max(below, ahead.below)
+                else:
+                    self._in.broker.send(Plain(MsgType.DIAL_RECORDED), ident=ahead.ident)
+        with contextlib.suppress(PeerClosed):
+            if below:
+                self._in.mediator.send(control.Durable(below))
+
+    # --- signals ----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        self._wake, bell = socket.socketpair()
+        for end in (self._wake, bell):
+            end.setblocking(False)
+        former_fd = signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
+        former = {number: signal.signal(number, _caught) for number in _HANDLED}
+        self._selector.register(self._wake.fileno(), selectors.EVENT_READ, self._on_signals)
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(former_fd)
+            self._wake.close()
+            bell.close()
+
+    def _interrupted(self) -> bool:
+        """Whether the operator wants no more of the output that is left."""
+        with contextlib.suppress(BlockingIOError):
+            return any(number in _FORWARDED for number in self._wake.recv(4096))
+        return False
+
+    def _on_signals(self) -> None:
+        for number in self._wake.recv(4096):
+            if number == signal.SIGWINCH:
+                if self._relay is not None:
+                    self._relay.resized()
+            elif number == signal.SIGTSTP:
+                self._forward(number)
+                self._suspend()
+            elif number in _FORWARDED:
+                self._forward(number)
+
+    def _forward(self, number: int) -> None:
+        now = self._clock()
+        self._merger.take_event(Kind.SIGNAL, now, {4: number, 5: "operator"}, now)
+        if self._phase is _Phase.RUNNING:
+            self._tell_launch(control.Signal(number))
+
+    def _suspend(self) -> None:
+        """Stop as a job of the shell does; the agent's job goes on when hark does."""
+        if self._relay is not None:
+            self._relay.suspend()
+        self._forward(signal.SIGCONT)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _fail(self, reason: str, error: HarkError) -> None:
+        """Kill the agent's tree; the first reason stays."""
+        if not self._end.reason:
+            self._end.errors.append(error)
+            self._end.reason = reason
+            self._end.detail = ": ".join(part for part in (error.what, error.cause) if part)
+        if self._phase is _Phase.RUNNING:
+            self._phase = _Phase.KILLING
+            self._deadline_ns = self._clock() + limits.SESSION_KILL_WAIT_NS
+            self._tell_launch(Plain(MsgType.KILL))
+
+    def _not_started(self, msg: control.Failed) -> None:
+        self._fail("not-started", HarkError(msg.what, os.strerror(msg.err), msg.hint))
+        self._begin_draining()
+
+    def _exited(self, msg: control.Exited) -> None:
+        self._end.wait_status = msg.wait_status
+        self._end.stragglers = msg.stragglers
+        cause = _CAUSES.get(ExitCause(msg.cause)) if msg.cause in set(ExitCause) else None
+        if cause is not None and self._end.reason in ("", *_CAUSES.values()):
+            # hark-launch watches the processes themselves, so it knows which of them was first.
+            self._end.errors = [HarkError(f"{_NAMES[cause]} died", "the agent was stopped")]
+            self._end.reason = cause
+        if not self._end.reason:
+            self._end.reason = "killed" if msg.cause == ExitCause.KILLED else "exited"
+        self._begin_draining()
+
+    def _begin_draining(self) -> None:
+        """Have the streams run dry: the agent's tree is gone, or cannot be waited for."""
+        if self._phase in (_Phase.DRAINING, _Phase.DONE):
+            return
+        self._phase = _Phase.DRAINING
+        self._deadline_ns = self._clock() + limits.SESSION_DRAIN_WAIT_NS
+        if not self._drained:
+            with contextlib.suppress(PeerClosed):
+                self._in.mediator.send(Plain(MsgType.STOP))
+        if self._relay is not None:
+            self._relay.drain()
+
+    def _check_end(self, now: int) -> None:
+        if self._phase is _Phase.KILLING and now >= self._deadline_ns:
+            self._end.detail += " (hark-launch did not confirm the kill)"
+            self._begin_draining()
+        if self._phase is not _Phase.DRAINING:
+            return
+        if now >= self._deadline_ns:
+            self._end.detail = self._end.detail or "a stream did not end in time"
+            self._phase = _Phase.DONE
+        elif self._drained:
+            self._guarded(self._read_streams, now)  # what came before DRAINED is now all there
+            self._merger.close()
+            self._guarded(self._write_due, self._clock())
+            if self._merger.next_due_ns() is None:
+                self._phase = _Phase.DONE
+
+    # --- the last events --------------------------------------------------------------------------
+
+    def _seal(self) -> bool:
+        """Write the counters and run_end, and seal. After an error only what was reserved."""
+        rings: list[RingStats] = []
+        with contextlib.suppress(HarkError):
+            rings = list(self._in.sensors.stats())
+            self._note_losses(self._clock())
+        self._write_due(self._clock(), drain=True)
+        self._written(self._append_counts)
+        self._written(self._append_differences)
+        try:
+            if not self._writable:
+                lost = self._in.writer.salvage() + self._discarded
+                payload: Payload = {4: "recorder", 5: lost, 6: "the bundle could not be written"}
+                self._append(Kind.LOSS, payload)
+            self._append(Kind.RUN_END, self._run_end(rings))
+            self._in.writer.seal()
+        except HarkError as error:
+            self._end.errors.append(error)
+            with contextlib.suppress(HarkError):  # a prefix, then, but all of it on disk
+                self._in.writer.salvage()
+                self._in.writer.sync()
+            return False
+        return True
+
+    def _append(self, kind: Kind, payload: Payload) -> None:
+        self._in.writer.append(kind, self._clock(), payload)
+
+    def _append_counts(self) -> None:
+        processes: dict[tuple[int, int], list[list[int]]] = defaultdict(list)
+        actors: dict[tuple[int, int], Actor | None] = {}
+        for record in self._in.sensors.counts():
+            key = (record.tgid, record.start_ns)
+            processes[key].append([record.nr, record.errno, record.count])
+            actors.setdefault(key, self._merger.counts(record))
+        for key, rows in sorted(processes.items()):
+            actor = actors[key]
+            for at in range(0, len(rows), _COUNTS_PER_EVENT):
+                part = sorted(rows)[at : at + _COUNTS_PER_EVENT]
+                value = actor.value() if actor else None
+                self._append(Kind.SYSCALL_COUNTS, compact({1: value, 4: part}))
+
+    def _append_differences(self) -> None:
+        differences = self._merger.differences()
+        explain = {
+            "conns_unattributed": "connections whose connect the kernel did not report",
+            "connects_unmet": "connects that neither the mediator nor the rules saw",
+            "sockets_forgotten": "the table of sockets was full",
+            "processes_forgotten": "the table of processes was full",
+            "conns_forgotten": "the table of connections was full",
+        }
+        for source, detail in explain.items():
+            if count := differences.get(source):
+                self._append(Kind.LOSS, {4: source, 5: count, 6: detail})
+
+    def _run_end(self, rings: list[RingStats]) -> Payload:
+        totals = dict(self._merger.totals) | self._merger.differences()
+        return compact(
+            {
+                4: self._end.wait_status,
+                5: self._exit_code(),
+                6: self._end.reason,
+                7: {name: totals[name] for name in sorted(totals, key=_cbor_text_order)},
+                8: self._end.stragglers,
+                9: [[r.name, r.produced, r.emitted, r.dropped] for r in rings],
+                10: self._end.detail or None,
+            }
+        )
+
+    def _exit_code(self) -> int:
+        status = self._end.wait_status
+        if self._end.reason != "exited" or status is None:
+            return RecordingFailed.exit_code
+        return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    def _publish(self) -> bool:
+        """Have hark-launch bring the bundle to its place."""
+        self._tell_launch(control.Sealed(1))
+        if not self._launch_alive:
+            return False
+        deadline = time.monotonic() + limits.SESSION_PUBLISH_WAIT_NS / 1e9
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                got = self._in.launch.recv(left)
+                if got is None:
+                    break
+                got.close()
+                if isinstance(got.msg, control.Published):
+                    if got.msg.err:
+                        cause = os.strerror(got.msg.err)
+                        self._end.errors.append(HarkError("the bundle was not moved", cause))
+                    return got.msg.err == 0
+        except HarkError as error:
+            self._end.errors.append(error)
+            return False
+        self._end.errors.append(HarkError("the bundle was not moved", "no answer in time"))
+        return False
+
+    def _result(self, *, sealed: bool, published: bool) -> RunResult:
+        path = self._in.output if published else self._in.bundle
+        lines = [line for error in self._end.errors for line in error.lines()]
+        lines += self._merger.notices.lines()
+        if not published:
+            lines.append(f"hark: the bundle lies at {path}")
+        return RunResult(
+            exit_code=self._exit_code(),
+            wait_status=self._end.wait_status,
+            reason=self._end.reason,
+            sealed=sealed,
+            published=published,
+            path=path,
+            lines=tuple(dict.fromkeys(lines)),
+        )
+
+    def _release(self) -> None:
+        self._digests.close()
+        self._bulk.close()
+        self._selector.close()
+        for peer in (self._in.mediator, self._in.broker, self._in.signer, self._in.launch):
+            peer.close()  # which ends the three services
+
+
+def _all(poll: Callable[[], Iterable[_T]]) -> Iterator[_T]:
+    """Yield what ``poll`` gives until it gives nothing, within a bound."""
+    for _ in range(limits.SESSION_POLLS_PER_TURN):
+        empty = True
+        for record in poll():
+            empty = False
+            yield record
+        if empty:
+            return
+
+
+def _cbor_text_order(text: str) -> tuple[int, bytes]:
+    """Canonical CBOR: shorter keys first, then bytewise (docs/spec/bundle.md, "CBOR profile")."""
+    data = text.encode()
+    return (len(data), data)
+
+
+def _caught(_number: int, _frame: object) -> None:
+    """Let the wake-up descriptor tell the loop."""
+
+
+def _nothing() -> None:
+    """Wake the loop; the stream is read in every turn."""
