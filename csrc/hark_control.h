@@ -27,6 +27,8 @@ enum hark_msg_type {
 	HARK_MSG_OPEN_EXE = 22,
 	HARK_MSG_SEALED = 23,	/* publish the bundle and clean up */
 	HARK_MSG_KILL = 24,	/* recording failed: kill the tree */
+	HARK_MSG_FDS = 25,	/* fds: the next ones that the plan names by index */
+	HARK_MSG_PLAN = 26,	/* fds: the sealed launch plan; after all FDS, before all else */
 
 	/* mediator -> recorder */
 	HARK_MSG_CA = 40,	/* the run CA's certificate, PEM, 0-filled */
@@ -81,7 +83,7 @@ struct hark_msg_head {
 	uint64_t seq;		/* per direction, from 0 */
 };
 
-struct hark_msg_plain {		/* GO, KILL, STOP, LISTEN, DRAINED, RESOLVE_SOCKETS, DIAL_RECORDED, BROKER_READY */
+struct hark_msg_plain {		/* GO, KILL, FDS, PLAN, STOP, LISTEN, DRAINED, RESOLVE_SOCKETS, DIAL_RECORDED, BROKER_READY */
 	struct hark_msg_head head;
 };
 

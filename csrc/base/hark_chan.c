@@ -25,6 +25,8 @@ size_t hark_msg_size(uint16_t type)
 	switch (type) {
 	case HARK_MSG_GO:
 	case HARK_MSG_KILL:
+	case HARK_MSG_FDS:
+	case HARK_MSG_PLAN:
 	case HARK_MSG_STOP:
 	case HARK_MSG_LISTEN:
 	case HARK_MSG_DRAINED:

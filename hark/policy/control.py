@@ -74,6 +74,8 @@ class MsgType(IntEnum):
     OPEN_EXE = 22
     SEALED = 23
     KILL = 24
+    FDS = 25
+    PLAN = 26
     CA = 40
     DRAINED = 41
     LISTEN = 60
@@ -150,6 +152,8 @@ class Plain(Message):
     TYPES: ClassVar[tuple[MsgType, ...]] = (
         MsgType.GO,
         MsgType.KILL,
+        MsgType.FDS,
+        MsgType.PLAN,
         MsgType.STOP,
         MsgType.LISTEN,
         MsgType.DRAINED,

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Removing what a run left. The trees were written by the agent, so names are hostile: no link is
+ * followed, and depth costs neither stack nor descriptors, because a subfolder is first moved up
+ * into the tree's own top.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launch.h"
+
+static bool is_dots(const char *name)
+{
+	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static DIR *open_dir(int dirfd, const char *name)
+{
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	if (fd >= 0 && !d)
+		(void)close(fd);
+	return d;
+}
+
+/* Remove one entry; a folder that is not empty is moved to `top` under a new name. */
+static int remove_entry(int dir, const char *name, int top, unsigned int *n)
+{
+	char moved[32];
+
+	if (unlinkat(dir, name, 0) == 0)
+		return 0;
+	if (errno != EISDIR && errno != EPERM)
+		return errno;
+	if (unlinkat(dir, name, AT_REMOVEDIR) == 0)
+		return 0;
+	if (errno != ENOTEMPTY && errno != EEXIST)
+		return errno;
+	if (dir == top)
+		return 0; /* its turn comes */
+	do {
+		(void)snprintf(moved, sizeof(moved), ".rm%u", (*n)++);
+	} while (faccessat(top, moved, F_OK, AT_SYMLINK_NOFOLLOW) == 0);
+	return renameat(dir, name, top, moved) < 0 ? errno : 0;
+}
+
+/* Empty the folder `name` of `top`, moving its own folders up into `top`. */
+static int empty_one(int top, const char *name, unsigned int *n)
+{
+	DIR *d = open_dir(top, name);
+	struct dirent *e;
+	int r = 0;
+
+	if (!d)
+		return errno == ENOTDIR || errno == ELOOP ? 0 : errno;
+	while (!r && (e = readdir(d)))
+		if (!is_dots(e->d_name))
+			r = remove_entry(dirfd(d), e->d_name, top, n);
+	(void)closedir(d);
+	return r;
+}
+
+/* One pass over top: true in *more when something is left to do. */
+static int sweep(int top, unsigned int *n, bool *more)
+{
+	DIR *d = open_dir(top, ".");
+	struct dirent *e;
+	int r = 0;
+
+	*more = false;
+	if (!d)
+		return errno;
+	while (!r && (e = readdir(d))) {
+		if (is_dots(e->d_name))
+			continue;
+		*more = true;
+		r = empty_one(top, e->d_name, n);
+		if (!r)
+			r = remove_entry(top, e->d_name, top, n);
+	}
+	(void)closedir(d);
+	return r;
+}
+
+int remove_tree(int dirfd_, const char *name)
+{
+	hark_autofd top = openat(dirfd_, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	unsigned int n = 0;
+	bool more = true;
+	int r = 0;
+
+	if (top < 0)
+		return errno == ENOENT ? 0 : errno;
+	while (!r && more)
+		r = sweep(top, &n, &more);
+	if (r)
+		return r;
+	return unlinkat(dirfd_, name, AT_REMOVEDIR) < 0 ? errno : 0;
+}
+
+static bool is_empty(int dir, const char *name)
+{
+	DIR *d = open_dir(dir, name);
+	struct dirent *e;
+	bool empty = true;
+
+	while (d && empty && (e = readdir(d)))
+		empty = is_dots(e->d_name);
+	if (d)
+		(void)closedir(d);
+	return empty;
+}
+
+/* Kept: what the agent wrote to the workspace, until it is applied or discarded, and a bundle that
+ * could not be published. */
+void remove_run_dir(const struct launch *l)
+{
+	hark_autofd run = -1;
+	hark_autofd ws = -1;
+	bool keep_upper;
+	bool keep_bundle;
+
+	if (!l->publish.run_name)
+		return;
+	run = openat(l->fds[l->publish.runs], l->publish.run_name,
+		     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (run < 0)
+		return;
+	(void)remove_tree(run, "home");
+	ws = openat(run, "ws", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	keep_upper = ws >= 0 && !is_empty(ws, "upper");
+	if (ws >= 0)
+		(void)remove_tree(ws, "work");
+	keep_bundle = faccessat(run, "run.hark", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	if (!keep_upper && !keep_bundle)
+		(void)remove_tree(l->fds[l->publish.runs], l->publish.run_name);
+}

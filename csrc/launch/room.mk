@@ -1,0 +1,26 @@
+# hark-launch: builds the sandbox, watches the run, cleans up. Static, so that no library path and
+# no preload can reach a root process.
+
+LAUNCH_SRCS := $(wildcard csrc/launch/*.c)
+LAUNCH_HDRS := $(wildcard csrc/launch/*.h csrc/base/*.h) csrc/hark_control.h
+LAUNCH_OBJS := $(patsubst csrc/%.c,$(BUILD)/obj/%.o,$(LAUNCH_SRCS))
+LAUNCH_INC := -Icsrc -Icsrc/base -Icsrc/launch
+LAUNCH_BIN := $(BUILD)/bin/hark-launch
+
+PROGRAMS += $(LAUNCH_BIN)
+
+$(BUILD)/obj/launch/%.o: csrc/launch/%.c $(LAUNCH_HDRS)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CSTD) $(CFLAGS) $(WARN) $(HARDEN) $(LAUNCH_INC) -c $< -o $@
+
+$(LAUNCH_BIN): $(LAUNCH_OBJS) $(BUILD)/lib/libharkbase.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(HARDEN) -static-pie $^ -o $@
+
+.PHONY: tidy-launch
+TIDY_TARGETS += tidy-launch
+tidy-launch:
+	$(call say,TIDY,csrc/launch)
+	$(Q)$(VENV)/bin/clang-tidy --quiet $(LAUNCH_SRCS) -- $(CSTD) $(LAUNCH_INC) 2>/dev/null
