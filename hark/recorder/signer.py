@@ -11,16 +11,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from hark import limits
 from hark.bundle.faults import Broken
-from hark.bundle.format import HEAD_CONTEXT, Head
+from hark.bundle.format import Head
+from hark.bundle.keys import SigningKey, host_key
 from hark.errors import HarkError, InputError
 from hark.policy import privileges
 from hark.policy.control import Channel, PeerBroken, PeerClosed, Sign, Signed, SignerReady
@@ -106,9 +103,9 @@ def main(sock: socket.socket, source: KeySource, *, uid: int, gid: int) -> NoRet
         os._exit(code)
 
 
-def serve(channel: Channel, key: Ed25519PrivateKey) -> None:
+def serve(channel: Channel, key: SigningKey) -> None:
     """Say who signs, then answer until the recorder closes its end. Returns at end of file."""
-    channel.send(SignerReady(key.public_key().public_bytes_raw()))
+    channel.send(SignerReady(key.public))
     rule = HeadRule()
     while True:
         try:
@@ -123,69 +120,32 @@ def serve(channel: Channel, key: Ed25519PrivateKey) -> None:
         channel.send(answer(rule, key, got.msg.statement), ident=got.ident)
 
 
-def answer(rule: HeadRule, key: Ed25519PrivateKey, statement: bytes) -> Signed:
+def answer(rule: HeadRule, key: SigningKey, statement: bytes) -> Signed:
     """Return the signature over the context and the statement, or EPERM."""
     if not rule.admit(statement):
         return Signed(errno.EPERM, bytes(SIGNATURE_SIZE))
-    return Signed(0, key.sign(HEAD_CONTEXT + statement))
+    return Signed(0, key.sign_head(statement))
 
 
-# --- the key --------------------------------------------------------------------------------------
-
-
-def load_key(source: KeySource) -> Ed25519PrivateKey:
+def load_key(source: KeySource) -> SigningKey:
     """Read the key, or make the host's. Raises InputError for a file that is no Ed25519 key."""
-    if source.path is None:
-        with os.fdopen(source.fd, "rb") as file:
-            return parse_key(file.read(limits.KEY_FILE_MAX_BYTES + 1), "the file of --key")
-    while True:
-        try:
-            return read_host_key(source.path)
-        except FileNotFoundError:
-            make_host_key(source.path)
+    if source.path is not None:
+        return host_key(source.path)
+    with os.fdopen(source.fd, "rb") as file:
+        return parse_key(file.read(limits.KEY_FILE_MAX_BYTES + 1))
 
 
-def read_host_key(path: Path) -> Ed25519PrivateKey:
-    """Read a key file that only its owner, root or the current user, may open."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
-        state = os.fstat(file.fileno())
-        if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o077:
-            raise InputError(
-                f"the signing key {path} is open to others",
-                f"owner {state.st_uid}, mode {stat.S_IMODE(state.st_mode):04o}",
-                f"chown root {path}; chmod 600 {path}; and make a new one if it was read",
-            )
-        return parse_key(file.read(limits.KEY_FILE_MAX_BYTES + 1), str(path))
+def parse_key(pem: bytes) -> SigningKey:
+    """Read the unencrypted PKCS #8 PEM of --key."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - slow, and only here
+    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
 
-
-def make_host_key(path: Path) -> None:
-    """Write a new key at ``path``; when another run was faster, its key stays."""
-    pem = Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(pem)
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink()
-
-
-def parse_key(pem: bytes, name: str) -> Ed25519PrivateKey:
-    """Read an unencrypted PKCS #8 PEM file."""
     hint = "make one with `hark keygen`"
     try:
         key = serialization.load_pem_private_key(pem, None)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{name} holds no signing key", "not PEM, or encrypted", hint) from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(f"{name} holds no Ed25519 key", type(key).__name__, hint)
-    return key
+        cause = "not PEM, or encrypted"
+        raise InputError("the file of --key holds no signing key", cause, hint) from error
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise InputError("the file of --key holds no Ed25519 key", type(key).__name__, hint)
+    return SigningKey(key)

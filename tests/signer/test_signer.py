@@ -113,7 +113,7 @@ def test_the_same_key_serves_the_next_run(key_path: Path) -> None:
         assert run.end()[0] == 0
     assert keys[0] == keys[1]
     assert key_path.stat().st_mode & 0o7777 == 0o600
-    assert [entry.name for entry in key_path.parent.iterdir()] == ["key.pem"]
+    assert sorted(entry.name for entry in key_path.parent.iterdir()) == ["key.pem", "key.pub"]
 
 
 @pytest.mark.kernel
@@ -152,33 +152,39 @@ def test_a_key_file_given_as_descriptor(tmp_path: Path) -> None:
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize(
-    ("content", "mode", "said"),
-    [
-        (b"", 0o600, "holds no signing key"),
-        (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", 0o600, "no signing"),
-        ("ec", 0o600, "no Ed25519 key"),
-        ("good", 0o644, "is open to others"),
-        (b"x" * 100_000, 0o600, "holds no signing key"),
-    ],
-)
-def test_a_bad_key_is_told_and_nothing_is_signed(
-    tmp_path: Path, content: bytes | str, mode: int, said: str
-) -> None:
+@pytest.mark.parametrize("given", ["path", "fd"])
+@pytest.mark.parametrize("content", ["empty", "broken", "ec", "encrypted", "huge"])
+def test_a_bad_key_is_told_and_nothing_is_signed(tmp_path: Path, content: str, given: str) -> None:
     made = {
-        "ec": lambda: pem_of(generate_private_key(SECP256R1())),
-        "good": lambda: pem_of(Ed25519PrivateKey.generate()),
+        "empty": b"",
+        "broken": b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        "ec": pem_of(generate_private_key(SECP256R1())),
+        "encrypted": pem_of(Ed25519PrivateKey.generate(), b"password"),
+        "huge": b"x" * 100_000,
     }
     path = tmp_path / "key.pem"
-    path.write_bytes(content if isinstance(content, bytes) else made[content]())
-    path.chmod(mode)
-    run = Signer(KeySource(path=path))
+    path.write_bytes(made[content])
+    path.chmod(0o600)
+    refused(KeySource(path=path) if given == "path" else KeySource(fd=os.open(path, os.O_RDONLY)))
+
+
+@pytest.mark.kernel
+def test_a_host_key_that_others_may_read_is_refused(key_path: Path) -> None:
+    run = Signer(KeySource(path=key_path))
+    run.ready()
+    assert run.end()[0] == 0
+    key_path.chmod(0o644)
+    refused(KeySource(path=key_path))
+
+
+def refused(source: KeySource) -> None:
+    run = Signer(source)
     with pytest.raises(PeerClosed):
         run.channel.recv(30)
     code, stderr = run.end()
     assert code == InputError.exit_code
-    assert said in stderr
     assert stderr.startswith("hark: error: ")
+    assert "key" in stderr
 
 
 @pytest.mark.kernel
@@ -255,9 +261,11 @@ def test_the_signed_heads_always_form_one_history(steps: list[tuple[int, int, bo
     assert not any(head.final for head in signed[:-1])
 
 
-def pem_of(key: object) -> bytes:
+def pem_of(key: object, password: bytes = b"") -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.BestAvailableEncryption(password)
+        if password
+        else serialization.NoEncryption(),
     )
