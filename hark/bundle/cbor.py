@@ -90,7 +90,7 @@ class _Reader:
         self.spans: list[Span] = []
 
 
-class _Fault(Exception):  # noqa: N818 - never leaves this module
+class _Fault(Exception):
     def __init__(self, fault: CborFault) -> None:
         self.fault = fault
 
@@ -179,6 +179,16 @@ def _key(r: _Reader, previous: bytes) -> bytes:
     return key
 
 
+def _container(r: _Reader, major: int, count: int, depth: int) -> None:
+    if depth == 0:
+        raise _Fault(CborFault.DEPTH)
+    key = b""
+    for _ in range(count):
+        if major == 5:  # noqa: PLR2004 - map
+            key = _key(r, key)
+        _item(r, depth - 1)
+
+
 def _item(r: _Reader, depth: int) -> None:
     major, number = _head(r)
     if major in (2, 3):
@@ -187,16 +197,7 @@ def _item(r: _Reader, depth: int) -> None:
         if number >> 63:
             raise _Fault(CborFault.RANGE)
     elif major in (4, 5):
-        if depth == 0:
-            raise _Fault(CborFault.DEPTH)
-        if major == 4:  # noqa: PLR2004 - array
-            for _ in range(number):
-                _item(r, depth - 1)
-        else:
-            key = b""
-            for _ in range(number):
-                key = _key(r, key)
-                _item(r, depth - 1)
+        _container(r, major, number, depth)
     elif major == 6:  # noqa: PLR2004 - tag
         if number != BLOB_TAG:
             raise _Fault(CborFault.TAG)

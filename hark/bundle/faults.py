@@ -25,7 +25,7 @@ class Step(IntEnum):
     SIGNER = 9
 
 
-class Broken(Exception):  # noqa: N818 - the verdict's name
+class Broken(Exception):
     """Bytes that no writer of this format makes.
 
     ``step`` is where it was found, ``event`` the number of the event at fault, if it can be named.
@@ -38,7 +38,7 @@ class Broken(Exception):  # noqa: N818 - the verdict's name
         self.event = event
 
 
-class Torn(Exception):  # noqa: N818 - what the file is
+class Torn(Exception):
     """The file ends, or holds only zeros from here on."""
 
     def __init__(self, why: str) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hark import limits
-from hark.bundle.format import HEAD_CONTEXT, HEAD_STRUCT, Head
-from hark.errors import BundleInvalid, InputError
+from hark.bundle.format import HEAD_CONTEXT
+from hark.errors import InputError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "HOST_KEY",
     "TRUSTED_KEYS",
-    "HeadSigner",
     "Signer",
     "SignerKind",
     "SigningKey",
@@ -207,6 +206,11 @@ class Signer:
     pinned: bool = False
 
     @property
+    def known(self) -> bool:
+        """Whether it is this host, trusted, or pinned."""
+        return self.kind is not SignerKind.UNKNOWN
+
+    @property
     def text(self) -> str:
         """Return the line ``verify`` begins with."""
         if self.kind is SignerKind.OWN:
@@ -261,17 +265,25 @@ def load_trust(
 
     A trusted-keys file has one key a line: 64 hexadecimal digits, then a name; ``#`` comments.
     """
-    own = None
-    try:
-        own = parse_public(public_path(host).read_text())
-    except (OSError, InputError):
-        own = None
+    own = _own_public(host)
     keys: dict[bytes, str] = {}
     if trusted is not None or TRUSTED_KEYS.exists():
         keys = _read_trusted(trusted or TRUSTED_KEYS)
     return Trust(
         own=own, trusted=keys, pins=frozenset(parse_public(p) for p in pins), require=require
     )
+
+
+def _own_public(path: Path) -> bytes | None:
+    """Return this host's public key; root may also take it from the private one."""
+    try:
+        return parse_public(public_path(path).read_text())
+    except (OSError, ValueError, InputError):
+        pass
+    try:
+        return SigningKey.load(path).public
+    except InputError:
+        return None
 
 
 def _read_trusted(path: Path) -> dict[bytes, str]:
@@ -286,54 +298,3 @@ def _read_trusted(path: Path) -> dict[bytes, str]:
         if words:
             keys[parse_public(words[0])] = words[1].strip() if len(words) > 1 else ""
     return keys
-
-
-class HeadSigner:
-    """Signs the heads of one run: growing counts, one header, nothing after the final head.
-
-    It runs in a process of its own, so that a recorder that was taken over cannot sign a second
-    history. Raises ``BundleInvalid`` for a head it will not sign.
-    """
-
-    def __init__(self, key: SigningKey) -> None:
-        self._key = key
-        self._last: Head | None = None
-
-    @property
-    def public(self) -> bytes:
-        """The public half."""
-        return self._key.public
-
-    def sign(self, head: bytes) -> bytes:
-        """Return the signature (64 bytes) over the 128 bytes of a head."""
-        fresh = self._check(head)
-        self._last = fresh
-        return self._key.sign_head(head)
-
-    def _check(self, data: bytes) -> Head:
-        if len(data) != HEAD_STRUCT.size:
-            raise BundleInvalid("refused to sign", "not a head")
-        head = _parse_head(data)
-        last = self._last
-        if last is None:
-            if head.number != 0 or head.events != 0:
-                raise BundleInvalid("refused to sign", "the first head is not that of a new run")
-            return head
-        if last.final:
-            raise BundleInvalid("refused to sign", "the run is sealed")
-        if head.header_hash != last.header_hash:
-            raise BundleInvalid("refused to sign", "a head of another run")
-        if head.number != last.number + 1 or head.events < last.events:
-            raise BundleInvalid("refused to sign", "a head that goes back")
-        if head.events == last.events and head.root != last.root:
-            raise BundleInvalid("refused to sign", "another history of the same length")
-        return head
-
-
-def _parse_head(data: bytes) -> Head:
-    from hark.bundle.faults import Broken  # noqa: PLC0415 - only to translate it
-
-    try:
-        return Head.parse(data)
-    except Broken as error:
-        raise BundleInvalid("refused to sign", error.why) from None

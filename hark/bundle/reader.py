@@ -17,7 +17,15 @@ from hark.bundle import cbor
 from hark.bundle.batch import Batch, Packer, frames_of
 from hark.bundle.core import Core, load
 from hark.bundle.faults import Broken, Step, Torn
-from hark.bundle.format import BATCH_HEAD, END_MARK, MAGIC, TRAILER, Header
+from hark.bundle.format import (
+    BATCH_HEAD,
+    END_MARK,
+    HEAD_STRUCT,
+    MAGIC,
+    TRAILER,
+    Head,
+    Header,
+)
 from hark.bundle.index import BatchTable, Row, parse_index
 from hark.bundle.source import Block, BytesSource, FileSource, block_heads, check_magic
 from hark.bundle.verify import VerifyReport, verify_source
@@ -266,6 +274,35 @@ class Bundle:
             self._sections[row.offset] = section
         return section
 
+    def batches_over(self, first: int, end: int) -> Iterator[tuple[Batch, bytes]]:
+        """Yield the batches that hold events [first, end), with their events sections."""
+        rows = self._table()
+        for i in range(rows.find_event(first), len(rows)):
+            row = rows.row(i)
+            if row.first_seq >= end:
+                return
+            yield self.batch_at(row), self.section_of(row)
+
+    def indexed_events(self) -> int | None:
+        """Return how many events the index covers; None without one."""
+        self._table()
+        return self._leaves if self._nodes is not None else None
+
+    def stored_nodes(self) -> bytes:
+        """Return the tree nodes of the index."""
+        return self._nodes or b""
+
+    def last_head(self) -> tuple[Head, bytes] | None:
+        """Return the last signed head and its 192 bytes, not checked; None without one."""
+        self._table()
+        if self._head_at is None:
+            return None
+        body = self._block_at(self._head_at, "s").body
+        try:
+            return Head.parse(body[: HEAD_STRUCT.size]), body
+        except Broken as broken:
+            raise _invalid(broken) from None
+
     def _block_at(self, at: int, kind: str) -> Block:
         try:
             for head in block_heads(self._source, at):
@@ -279,14 +316,12 @@ class Bundle:
     def _read_header(self) -> tuple[Header, bytes]:
         try:
             check_magic(self._source)
-            for head in block_heads(self._source):
-                if head.kind != "h":
-                    raise Broken(Step.HEADER, "no header")
-                body = self._source.read(head.body, head.size)
-                return Header.parse(body), body
+            head = next(block_heads(self._source), None)
+            body = self._source.read(head.body, head.size) if head else b""
+            header = Header.parse(body)
         except (Broken, Torn) as fault:
             raise BundleInvalid("not a readable bundle", fault.why) from None
-        raise BundleInvalid("not a readable bundle", "it ends before its header")
+        return header, body
 
     def _table(self) -> BatchTable:
         if self._rows is None:

@@ -97,7 +97,7 @@ _TITLES = {
     Step.HEADS: "every head is signed and states the tree at its place",
     Step.SEAL: "a final head closes the bundle",
     Step.INDEX: "index and trailer agree with the events",
-    Step.SIGNER: "the signer is who was asked for",
+    Step.SIGNER: "the signer is known",
 }
 
 
@@ -144,10 +144,16 @@ class VerifyReport:
         """Return the numbered steps with their results."""
         return [StepResult(step, _TITLES[step], *self._step(step)) for step in Step]
 
+    def _step_signer(self) -> tuple[bool | None, str]:
+        if self.signer is None or self.heads == 0:
+            return None, ""
+        if self.verdict is Verdict.REJECTED:
+            return False, self.why
+        return self.signer.known or None, self.signer.text
+
     def _step(self, step: Step) -> tuple[bool | None, str]:
         if step is Step.SIGNER:
-            judged = None if self.signer is None else self.verdict is not Verdict.REJECTED
-            return judged, self.signer.text if self.signer else ""
+            return self._step_signer()
         if step is self.broken_step:
             return False, self.why
         unfinished = self.broken_step is not None and step > self.broken_step

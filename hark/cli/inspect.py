@@ -1,0 +1,247 @@
+"""``hark inspect``: the events of a bundle as a table, in full, or as JSON lines.
+
+Rules: reads what is there, also from a bundle that is broken, cut or still being written; whether
+it is true is what ``hark verify`` says. Names come from docs/spec/records.md. Text of the agent is
+escaped on every output. JSON: one object a line; bytes are text when they are UTF-8, else
+``{"base64": …}``; bodies are resolved.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from hark.bundle.cbor import BlobRef
+from hark.bundle.events import COMMON, FIELDS, Kind
+from hark.bundle.reader import Bundle
+from hark.cli.bundle_argument import add_bundle_argument, find_bundle
+from hark.cli.printable import json_value, printable, size_text
+from hark.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from hark.bundle.reader import Event
+
+__all__ = ["configure", "run"]
+
+_FIELD_MAX = 60
+_SUMMARY_MAX = 110
+_ADDRESSES = frozenset(("src", "dst", "address", "server", "answers"))
+_HASHES = frozenset(("digest", "policy_digest", "certificate"))
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``hark inspect``."""
+    add_bundle_argument(parser)
+    parser.add_argument("--seq", type=int, metavar="N", help="one event, in full")
+    parser.add_argument("-n", type=int, metavar="COUNT", help="at most so many events")
+    parser.add_argument("--kind", action="append", default=[], help="only this kind; repeatable")
+    parser.add_argument(
+        "--since", type=float, metavar="SECONDS", help="only what came this long after the start"
+    )
+    parser.add_argument("--follow", action="store_true", help="go on while it is being written")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the events; return the exit status."""
+    kinds = frozenset(_kind_number(name) for word in args.kind for name in word.split(","))
+    with Bundle.open(find_bundle(args.run)) as bundle:
+        view = _View(bundle)
+        if args.seq is not None:
+            event = bundle.event(args.seq)
+            print(view.json(event) if args.json else view.full(event))
+            return 0
+        _print(view, _events(bundle, args, kinds), args, kinds)
+    return 0
+
+
+def _print(
+    view: _View, events: Iterator[Event], args: argparse.Namespace, kinds: frozenset[int]
+) -> None:
+    printed = 0
+    for event in events:
+        view.note(event)
+        if kinds and event.kind not in kinds:
+            continue  # read for the names of programs only
+        if args.n is not None and printed >= args.n:
+            return
+        if printed == 0 and not args.json:
+            print(view.title())
+        print(view.json(event) if args.json else view.row(event))
+        printed += 1
+        if args.follow:
+            sys.stdout.flush()
+
+
+def _events(bundle: Bundle, args: argparse.Namespace, kinds: frozenset[int]) -> Iterator[Event]:
+    since = None
+    if args.since is not None:
+        since = (bundle.header.created_boot_ns or 0) + int(args.since * 1e9)
+    read = bundle.follow if args.follow else bundle.events
+    return read(kinds | {int(Kind.EXEC)} if kinds else None, since=since)
+
+
+def _kind_number(name: str) -> int:
+    try:
+        return int(name) if name.isdecimal() else int(Kind[name.upper()])
+    except KeyError:
+        known = ", ".join(kind.name.lower() for kind in Kind)
+        raise InputError(f"there is no kind {name!r}", hint=f"kinds: {known}") from None
+
+
+def kind_name(kind: int) -> str:
+    """Return the name of a kind, or ``kind-N``."""
+    try:
+        return Kind(kind).name.lower()
+    except ValueError:
+        return f"kind-{kind}"
+
+
+def field_names(kind: int) -> dict[int, str]:
+    """Return the names of a kind's keys."""
+    try:
+        return COMMON | FIELDS[Kind(kind)]
+    except ValueError:
+        return COMMON
+
+
+class _View:
+    """Turns events into text; remembers which program a process executed."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+        self._start_ns = bundle.header.created_boot_ns
+        self._programs: dict[tuple[int, int], bytes] = {}
+
+    # --- JSON ---
+
+    def json(self, event: Event) -> str:
+        """One event as a JSON object."""
+        value: dict[str, Any] = {
+            "seq": event.seq,
+            "kind": kind_name(event.kind),
+            "time_ns": event.time_ns,
+        }
+        if event.payload is None:
+            value["redacted"] = True
+        else:
+            names = field_names(event.kind)
+            for key, item in event.payload.items():
+                value[names.get(key, str(key))] = self._json_item(item)
+        return json.dumps(value, ensure_ascii=True)
+
+    def _json_item(self, item: Any) -> Any:
+        if isinstance(item, BlobRef):
+            parts = list(self._bundle.parts(item))
+            missing = sum(part for part in parts if isinstance(part, int))
+            if missing:
+                return {"redacted_bytes": missing, "bytes": item.length}
+            return json_value(b"".join(part for part in parts if isinstance(part, bytes)))
+        if isinstance(item, list):
+            return [self._json_item(value) for value in item]
+        if isinstance(item, dict):
+            return {str(key): self._json_item(value) for key, value in item.items()}
+        return json_value(item)
+
+    # --- table ---
+
+    def title(self) -> str:
+        """The head of the table."""
+        return f"{'SEQ':>6}  {'TIME':>10}  {'KIND':<14} {'ACTOR':<34} WHAT"
+
+    def row(self, event: Event) -> str:
+        """One event as a line."""
+        start = self._start_ns if self._start_ns is not None else event.time_ns
+        self._start_ns = start
+        moment = (event.time_ns - start) / 1e9
+        actor = self._actor(event)
+        what = "(redacted)" if event.payload is None else self._summary(event)
+        return f"{event.seq:>6}  {moment:>10.4f}  {kind_name(event.kind):<14} {actor:<34} {what}"
+
+    def full(self, event: Event) -> str:
+        """One event with all its fields."""
+        lines = [
+            f"event    {event.seq}",
+            f"kind     {event.kind} {kind_name(event.kind)}",
+            f"time_ns  {event.time_ns}",
+            f"length   {event.length}",
+        ]
+        if event.payload is None:
+            return "\n".join([*lines, "(redacted)"])
+        names = field_names(event.kind)
+        for key, item in event.payload.items():
+            name = names.get(key, str(key))
+            lines.append(f"{name + ':':<14} {self._full_item(name, item)}")
+        return "\n".join(lines)
+
+    def _full_item(self, name: str, item: Any) -> str:
+        if isinstance(item, BlobRef):
+            text = printable(self._bundle.read_body(item))
+            return f"{size_text(item.length)}, root {item.root.hex()}\n{text}"
+        return self._item(name, item, None)
+
+    def _actor(self, event: Event) -> str:
+        actor = (event.payload or {}).get(1)
+        if not isinstance(actor, list) or len(actor) < 3:  # noqa: PLR2004 - records.md, key 1
+            return "-"
+        tgid, tid, start_ns, *digest = actor
+        who = f"{tgid}" if tgid == tid else f"{tgid}/{tid}"
+        if digest and isinstance(digest[0], bytes):
+            who += f" {digest[0].hex()[:8]}"
+        program = self._program(tgid, start_ns)
+        return f"{who} {program}" if program else who
+
+    def note(self, event: Event) -> None:
+        """Remember what a process executed; call it with every event, in order."""
+        if event.kind != Kind.EXEC or event.payload is None:
+            return
+        match event.payload:
+            case {1: [int() as tgid, _, int() as start_ns, *_], 4: bytes() as filename}:
+                self._programs[tgid, start_ns] = filename
+
+    def _program(self, tgid: Any, start_ns: Any) -> str:
+        """Name of what the process last executed."""
+        if type(tgid) is not int or type(start_ns) is not int:
+            return ""
+        return printable(self._programs.get((tgid, start_ns), b"").rsplit(b"/", 1)[-1], 16)
+
+    def _summary(self, event: Event) -> str:
+        payload = event.payload or {}
+        names = field_names(event.kind)
+        words = []
+        exchange = payload.get(2)
+        if exchange is not None:
+            words.append(f"#{self._item('', exchange, 12)}")
+        if event.kind == Kind.REQUEST:
+            words.append(self._request(payload))
+        else:
+            words += [
+                f"{names.get(key, str(key))}={self._item(names.get(key, ''), item, _FIELD_MAX)}"
+                for key, item in payload.items()
+                if key > 3  # noqa: PLR2004 - common keys have their own columns
+            ]
+        return printable(" ".join(words), _SUMMARY_MAX)
+
+    def _request(self, payload: dict[int, Any]) -> str:
+        method, host, target = (self._item("", payload.get(key), _FIELD_MAX) for key in (6, 5, 7))
+        return f"{method} {host}{target}"
+
+    def _item(self, name: str, item: Any, limit: int | None) -> str:
+        if isinstance(item, BlobRef):
+            return f"<{size_text(item.length)}>"
+        if isinstance(item, bytes):
+            if name in _ADDRESSES and len(item) in (4, 16):
+                return str(ipaddress.ip_address(item))
+            return item.hex() if name in _HASHES else printable(item, limit)
+        if isinstance(item, list):
+            inside = ", ".join(self._item(name, value, limit) for value in item)
+            return printable(f"[{inside}]", limit)
+        if isinstance(item, dict):
+            pairs = (f"{printable(str(k))}: {self._item('', v, limit)}" for k, v in item.items())
+            return printable(f"{{{', '.join(pairs)}}}", limit)
+        return printable(str(item), limit)

@@ -1,0 +1,69 @@
+"""Text that is safe on a terminal, whoever wrote it.
+
+Rules: everything an agent, a network or a file system made goes through ``printable``: control,
+format and unassigned characters are escaped, so nothing can move the cursor, change colours or
+reverse the line.
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["json_value", "printable", "size_text", "time_text", "ulid_text"]
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def printable(value: bytes | str, limit: int | None = None) -> str:
+    """Return ``value`` as one line of visible characters, cut at ``limit`` characters."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+    if limit is not None and len(text) > limit:
+        text = text[: limit - 1] + "…"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def json_value(value: Any) -> Any:
+    """Return ``value`` as JSON can hold it: bytes as text when they are UTF-8, else base64."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, list):
+        return [json_value(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): json_value(item) for key, item in value.items()}
+    return value
+
+
+def ulid_text(run_id: bytes) -> str:
+    """Return a ULID's 26 characters (github.com/ulid/spec)."""
+    number = int.from_bytes(run_id, "big")
+    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+def time_text(unix_ns: int) -> str:
+    """Return a time as UTC, to the second."""
+    try:
+        moment = datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{unix_ns} ns"
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def size_text(count: int) -> str:
+    """Return bytes for people."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:  # noqa: PLR2004 - the unit's own step
+            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
