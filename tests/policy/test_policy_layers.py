@@ -68,7 +68,9 @@ WIDER = {
     'allow_hosts = ["a.example", "c.example"]': "secrets binds 'k'",  # the broad one would follow
     '[[host]]\nname = "a.example"\nports = [8443]': "host adds port 8443",
     '[[host]]\nname = "a.example"\nports = [443]\nprivate = true': "host allows private",
-    '[[host]]\nname = "c.example"\nports = [80, 8080]\nplain = true': "host allows 'c.example' without TLS on port 8080",
+    '[[host]]\nname = "c.example"\nports = [80, 8080]\nplain = true': (
+        "host allows 'c.example' without TLS on port 8080"
+    ),
     'read_paths = ["/"]': "read_paths adds",
     'read_paths = ["/database"]': "read_paths adds",
     'write_paths = ["/data"]': "write_paths adds",
