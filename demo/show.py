@@ -20,10 +20,19 @@ PLACEHOLDER_MARK = b"hark-placeholder-"
 
 
 def raw(value: Any) -> bytes:
-    """Bytes of a JSON value of the event table: byte strings are marked, text is text."""
+    """Return the bytes of a value: text stands for itself, other byte strings are marked."""
     if isinstance(value, dict) and set(value) == {"base64"}:
         return base64.b64decode(value["base64"])
     return str(value).encode()
+
+
+def flat(value: Any) -> list[bytes]:
+    """Return every text and byte string inside a JSON value."""
+    if isinstance(value, dict) and set(value) != {"base64"}:
+        value = list(value.values())
+    if isinstance(value, list):
+        return [part for item in value for part in flat(item)]
+    return [raw(value)] if isinstance(value, str | dict) else []
 
 
 class Record:
@@ -41,8 +50,16 @@ class Record:
         ]
 
     def request(self, host: str) -> dict[str, Any]:
-        """Return the first request to ``host``."""
-        return next(e for e in self.kind("request") if e["host"] == host)
+        """Return the first request that names ``host`` in its Host header."""
+        wanted = f"\r\nhost: {host}\r\n".encode()
+        for event in self.kind("request"):
+            if wanted in raw(event["head"]).lower():
+                return event
+        raise SystemExit(f"demo: error: the recording holds no request to {host}")
+
+    def holds(self, secret: bytes) -> bool:
+        """Whether any text or byte string of any event contains ``secret``."""
+        return any(secret in part for part in flat(self.events))
 
     def body(self, kind: str, exchange: int) -> bytes:
         """Return the bytes of a request (``body``) or response (``delivery``)."""
@@ -94,9 +111,13 @@ def thief(record: Record, show: Show, seen: list[dict[str, str]], key: str) -> N
     tried = record.body("body", request["exchange"])
     denied = record.kind("denied", exchange=request["exchange"])
     for event in denied:
-        show.line(event, f"DENIED evil.example by {event['layer']}: {event['reason']}")
-    show.line(request, f"it tried: POST /collect {tried.decode()}")
-    show.promise(bool(denied), "the request was denied, and never dialled")
+        show.line(event, f"DENIED evil.example by the {event['layer']}: {event['reason']}")
+        tgid, _, _, digest = event["actor"]
+        who = f"process {tgid}, executable {raw(digest).hex()[:16]}…" if digest else f"{tgid}"
+        show.line(event, f"       asked for by {who}")
+    show.line(request, f"it tried: POST {raw(request['target']).decode()} {tried.decode()}")
+    dialled = record.kind("dial", conn=request["conn"])
+    show.promise(bool(denied) and not dialled, "the request was denied, and never dialled")
     placeholder = PLACEHOLDER_MARK in tried and key.encode() not in tried
     show.promise(placeholder, "what it tried to leak is the placeholder, not the key")
     reached = any(s.get("host") == "evil.example" for s in seen)
@@ -113,7 +134,8 @@ def main() -> int:
     page(record, show)
     model(record, show, seen, key)
     thief(record, show, seen, key)
-    show.promise(key.encode() not in bundle.read_bytes(), "the key is nowhere in the bundle")
+    leaked = record.holds(key.encode()) or key.encode() in bundle.read_bytes()
+    show.promise(not leaked, "the key is nowhere in the recording")
     return 1 if show.failed else 0
 
 

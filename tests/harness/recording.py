@@ -72,6 +72,18 @@ class Exchange:
     end: Event | None = None
 
     @property
+    def host(self) -> str:
+        """The host that was meant: the policy's name, or what the agent wrote for a denied one."""
+        named = self.request.fields.get("host")
+        if named is not None:
+            return raw(named).decode()
+        for line in raw(self.request["head"]).decode("latin-1").split("\r\n"):
+            name, _, value = line.partition(":")
+            if name.lower() == "host":
+                return value.strip()
+        return ""
+
+    @property
     def response_body(self) -> bytes:
         """The whole response body as handed to the agent."""
         return b"".join(self.deliveries)
@@ -110,7 +122,7 @@ class Recording:
             exchange = found.get(event.fields.get("exchange", 0))
             if exchange is not None:
                 _add(exchange, event)
-        return [e for e in found.values() if host is None or e.request["host"] == host]
+        return [e for e in found.values() if host is None or e.host == host]
 
     def everything(self) -> bytes:
         """Return every text and byte string of every event, to look for what must not be there."""
