@@ -254,7 +254,7 @@ struct hark_ring_key {
 
 enum hark_run_limit {
 	HARK_LEVELS_MAX = 4,	/* different depths of run cgroups at one time */
-	HARK_COUNTS_MAX = 131072	/* (process, syscall, errno) rows of living processes, one run */
+	HARK_COUNTS_MAX = 65536	/* (process, syscall, errno) rows of living processes, one run */
 };
 
 /* Depths below the root at which run cgroups lie; 0 = free place. Entries never move. */

@@ -160,7 +160,9 @@ enum hark_kernel_const {
 	HARK_SOCK_DONE = 1,          /* enum sock_flags: a FIN was received */
 	HARK_ETH_IP = 0x0800,
 	HARK_ETH_IPV6 = 0x86dd,
-	HARK_IPPROTO_UDP = 17
+	HARK_IPPROTO_UDP = 17,
+	HARK_NS_PER_S = 1000000000,
+	HARK_NSEC_MASK = 0x7fffffff
 };
 
 #ifdef __TARGET_ARCH_x86

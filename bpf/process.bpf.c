@@ -69,13 +69,14 @@ static __always_inline __s64 hark_ctime_ns(struct inode *inode)
 	struct inode___v6_6 *mid = (void *)inode;
 	struct inode___v6_1 *old = (void *)inode;
 
+	/* Bit 31 of the nanoseconds is I_CTIME_QUERIED, not time, from Linux 6.13 on. */
 	if (bpf_core_field_exists(new->i_ctime_sec))
-		return BPF_CORE_READ(new, i_ctime_sec) * 1000000000LL +
-		       BPF_CORE_READ(new, i_ctime_nsec);
+		return BPF_CORE_READ(new, i_ctime_sec) * HARK_NS_PER_S +
+		       (BPF_CORE_READ(new, i_ctime_nsec) & HARK_NSEC_MASK);
 	if (bpf_core_field_exists(mid->__i_ctime))
-		return BPF_CORE_READ(mid, __i_ctime.tv_sec) * 1000000000LL +
+		return BPF_CORE_READ(mid, __i_ctime.tv_sec) * HARK_NS_PER_S +
 		       BPF_CORE_READ(mid, __i_ctime.tv_nsec);
-	return BPF_CORE_READ(old, i_ctime.tv_sec) * 1000000000LL +
+	return BPF_CORE_READ(old, i_ctime.tv_sec) * HARK_NS_PER_S +
 	       BPF_CORE_READ(old, i_ctime.tv_nsec);
 }
 

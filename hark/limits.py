@@ -113,3 +113,13 @@ KERNEL_READ_BYTES = 1 << 20  # one poll; a ring is emptied in few steps
 KERNEL_ENDED_PROCESSES_HELD = 512  # some 20,000 rows of the counts map, a third of it
 NFLOG_DATAGRAM_BYTES = 1 << 16  # the kernel's largest buffer of one group (NFULNL_NLBUFSIZ_DEFAULT)
 NFLOG_DATAGRAMS_PER_POLL = 1024  # then the other streams have their turn
+
+# --- launcher -------------------------------------------------------------------------------------
+LAUNCH_SETUP_MS = 15_000  # building a sandbox takes some ms; a cold disk or a slow mount takes longer
+LAUNCH_GO_MS = 60_000  # nft rules, BPF links and the first signed head lie between
+LAUNCH_SEAL_MS = 180_000  # draining and sealing a long run; then the prefix is published as it is
+LAUNCH_ROOT_BYTES = 64 << 20  # the private root holds folders and a few given files
+LAUNCH_RUN_BYTES = 64 << 20  # /run inside
+LAUNCH_FDS_PER_MESSAGE = 16  # HARK_CHAN_FDS
+LAUNCH_SHEBANG_DEPTH = 6  # the kernel stops at 5
+LAUNCH_HEAD_BYTES = 4096  # of a program, to tell what it is; a longer #! line is refused by the kernel

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <linux/bpf.h>
 #include <linux/magic.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -286,56 +287,90 @@ static int bpf_call(enum bpf_cmd cmd, union bpf_attr *attr)
 	return (int)syscall(SYS_bpf, cmd, attr, sizeof(*attr));
 }
 
-static void drop_key(const char *set, const char *map, const void *key)
-{
+/* One map of maps that a run leaves. Each deletion waits for a whole RCU grace period. */
+struct removal {
+	pthread_t thread;
+	const char *map;
 	char path[HARK_PINS_PATH];
-	struct hark_err ignored;
+	const void *keys;
+	uint32_t count;
+};
+
+static void *remove_keys(void *arg)
+{
+	struct removal *removal = arg;
 	hark_autofd fd = -1;
 	union bpf_attr attr;
 
-	hark_err_init(&ignored);
-	if (hark_pins_path(path, set, "map_", map, &ignored))
-		return;
 	memset(&attr, 0, sizeof(attr));
-	attr.pathname = (uint64_t)(uintptr_t)path;
+	attr.pathname = (uint64_t)(uintptr_t)removal->path;
 	fd = bpf_call(BPF_OBJ_GET, &attr);
 	if (fd < 0)
-		return;
+		return NULL;
 	memset(&attr, 0, sizeof(attr));
-	attr.map_fd = (uint32_t)fd;
-	attr.key = (uint64_t)(uintptr_t)key;
-	(void)bpf_call(BPF_MAP_DELETE_ELEM, &attr);
+	attr.batch.map_fd = (uint32_t)fd;
+	attr.batch.keys = (uint64_t)(uintptr_t)removal->keys;
+	attr.batch.count = removal->count;
+	(void)bpf_call(BPF_MAP_DELETE_BATCH, &attr);
+	return NULL;
 }
 
-/* Take the run's rings and counters out of a set, so that their memory is freed. */
-static int drop_maps(int dirfd, const char *name, void *arg)
+/* Take the run's rings and counters out of a set, so that their memory is freed. In parallel, so
+ * that the waits are one. */
+static int drop_maps(const char *set, uint64_t run, struct hark_err *err)
 {
-	const struct sweep *sweep = ((void **)arg)[0];
-	uint64_t run = *(uint64_t *)((void **)arg)[1];
-	struct hark_ring_key key = {.run = run};
+	struct hark_ring_key rings[HARK_RINGS] = {{.run = run, .ring = HARK_RING_CONTROL},
+						  {.run = run, .ring = HARK_RING_BULK}};
+	struct removal removals[] = {{.map = "hark_stats", .keys = &run, .count = 1},
+				     {.map = "hark_counts", .keys = &run, .count = 1},
+				     {.map = "hark_rings", .keys = rings, .count = HARK_RINGS}};
+	size_t n = sizeof(removals) / sizeof(removals[0]);
+	size_t started;
+
+	for (size_t i = 0; i < n; i++) {
+		if (hark_pins_path(removals[i].path, set, "map_", removals[i].map, err))
+			return -1;
+	}
+	for (started = 0; started < n; started++) {
+		struct removal *removal = &removals[started];
+
+		if (pthread_create(&removal->thread, NULL, remove_keys, removal))
+			break;
+	}
+	for (size_t i = started; i < n; i++)
+		(void)remove_keys(&removals[i]);
+	for (size_t i = 0; i < started; i++)
+		(void)pthread_join(removals[i].thread, NULL);
+	return 0;
+}
+
+struct departure {
+	const struct hark_pins *where;
+	uint64_t run;
+	struct hark_err *err;
+};
+
+static int drop_from_set(int dirfd, const char *name, void *arg)
+{
+	const struct departure *departure = arg;
 	char set[HARK_PINS_PATH];
 
 	(void)dirfd;
-	if (hark_pins_path(set, sweep->where->pins, "", name, sweep->err))
+	if (hark_pins_path(set, departure->where->pins, "", name, departure->err))
 		return -1;
-	drop_key(set, "hark_stats", &run);
-	drop_key(set, "hark_counts", &run);
-	for (key.ring = 0; key.ring < HARK_RINGS; key.ring++)
-		drop_key(set, "hark_rings", &key);
-	return 0;
+	return drop_maps(set, departure->run, departure->err);
 }
 
 int hark_pins_leave(const struct hark_pins *where, uint64_t run, struct hark_err *err)
 {
-	struct sweep sweep = {.where = where, .err = err};
-	void *arg[2] = {&sweep, &run};
+	struct departure departure = {.where = where, .run = run, .err = err};
 	hark_autofd lock = hark_pins_lock(where, err);
 
 	if (lock < 0)
 		return -1;
 	if (walk(where->state, forget_run, &run, err) || hark_pins_sweep(where, err))
 		return -1;
-	if (walk(where->pins, drop_maps, arg, err))
+	if (walk(where->pins, drop_from_set, &departure, err))
 		return -1;
 	remove_place(where);
 	return 0;

@@ -39,7 +39,9 @@ static const char TRACING[] = "tp_btf/";
 enum {
 	HOOK_COUNT = sizeof(HOOKS) / sizeof(HOOKS[0]),
 	/* What one ring may put into a buffer before the other has its turn, in quarters. */
-	CONTROL_SHARE = 3
+	CONTROL_SHARE = 3,
+	/* Looks at counters that change meanwhile. */
+	STATS_TRIES = 1000
 };
 
 /* Where a ring's records go during one read. */
@@ -74,39 +76,59 @@ static int quiet(enum libbpf_print_level level, const char *fmt, va_list args)
 	return 0;
 }
 
-/* A tracepoint this kernel lacks would fail the whole object. */
-static void skip_missing(struct bpf_object *object)
+static bool is_tracing(const struct bpf_program *program)
+{
+	return !strncmp(bpf_program__section_name(program), TRACING, sizeof(TRACING) - 1);
+}
+
+/* Turn off programs of tracepoints that this kernel lacks. How many. */
+static unsigned int skip_missing(struct bpf_object *object)
 {
 	struct bpf_program *program;
+	unsigned int missing = 0;
 
 	bpf_object__for_each_program(program, object)
 	{
-		const char *section = bpf_program__section_name(program);
+		const char *point = bpf_program__section_name(program) + sizeof(TRACING) - 1;
 
-		if (!strncmp(section, TRACING, sizeof(TRACING) - 1) &&
-		    libbpf_find_vmlinux_btf_id(section + sizeof(TRACING) - 1, BPF_TRACE_RAW_TP) < 0)
+		if (is_tracing(program) &&
+		    libbpf_find_vmlinux_btf_id(point, BPF_TRACE_RAW_TP) < 0) {
 			(void)bpf_program__set_autoload(program, false);
+			missing++;
+		}
 	}
+	return missing;
 }
 
-static struct bpf_object *load(const void *bytes, size_t len, struct hark_err *err)
+static struct bpf_object *open_object(const void *bytes, size_t len, struct hark_err *err)
 {
 	struct bpf_object *object;
 
 	libbpf_set_print(quiet);
 	object = bpf_object__open_mem(bytes, len, NULL);
-	if (!object) {
+	if (!object)
 		hark_err_set(err, errno, "cannot read the BPF object");
-		return NULL;
-	}
-	skip_missing(object);
-	if (bpf_object__load(object)) {
-		hark_err_set(err, errno, "the kernel did not load the BPF programs");
-		hark_err_hint(err, "run `hark doctor`; the sensors need root, BTF and Linux 6.1");
-		bpf_object__close(object);
-		return NULL;
-	}
 	return object;
+}
+
+/* One missing tracepoint fails the whole object. Asking for each costs more than the load, so only
+ * a failed load asks, and tries again without those. */
+static struct bpf_object *load(const void *bytes, size_t len, struct hark_err *err)
+{
+	struct bpf_object *object = open_object(bytes, len, err);
+	int code;
+
+	if (!object || !bpf_object__load(object))
+		return object;
+	code = errno;
+	bpf_object__close(object);
+	object = open_object(bytes, len, err);
+	if (object && skip_missing(object) && !bpf_object__load(object))
+		return object;
+	bpf_object__close(object);
+	hark_err_set(err, code, "the kernel did not load the BPF programs");
+	hark_err_hint(err, "run `hark doctor`; the sensors need root, BTF and Linux 6.1");
+	return NULL;
 }
 
 int hark_sensors_try(const void *object, size_t object_len, struct hark_err *err)
@@ -147,11 +169,6 @@ static int pin_link(struct bpf_program *program, const char *path, struct hark_e
 	/* The pin keeps it; a link that was not pinned ends here. */
 	bpf_link__destroy(link);
 	return r;
-}
-
-static bool is_tracing(const struct bpf_program *program)
-{
-	return !strncmp(bpf_program__section_name(program), TRACING, sizeof(TRACING) - 1);
 }
 
 /* Cgroup programs are pinned for later runs to link; tracing programs are linked now, for all. */
@@ -537,9 +554,27 @@ uint32_t hark_sensors_forget(struct hark_sensors *s, const void *keys, uint32_t 
 	return n;
 }
 
+static bool settled(const struct hark_run_stats *stats)
+{
+	for (int i = 0; i < HARK_RINGS; i++) {
+		const struct hark_ring_stats *ring = &stats->ring[i];
+
+		if (ring->produced != ring->emitted + ring->dropped)
+			return false;
+	}
+	return true;
+}
+
+/* A record that is being made was produced and neither emitted nor dropped: look again. */
 int hark_sensors_stats(struct hark_sensors *s, void *stats)
 {
 	uint32_t zero = 0;
 
-	return bpf_map_lookup_elem(s->stats, &zero, stats) ? -errno : 0;
+	for (int i = 0; i < STATS_TRIES; i++) {
+		if (bpf_map_lookup_elem(s->stats, &zero, stats))
+			return -errno;
+		if (settled(stats))
+			break;
+	}
+	return 0;
 }

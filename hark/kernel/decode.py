@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from hark.kernel.records import KernelRecord
 
-__all__ = ["COUNT_KEY", "LAYOUTS", "decode"]
+__all__ = ["COUNT_KEY", "KINDS", "LAYOUTS", "decode"]
 
 TRUNCATED = 1
 IA32 = 4
@@ -95,7 +95,7 @@ def _one(view: memoryview) -> tuple[int, KernelRecord]:
     size, kind, flags, boot_ns, seq, subject = _HEAD.unpack_from(view)
     if size % 8 or not _FIXED <= size <= len(view):
         raise _MalformedError(f"length {size}")
-    entry = _KINDS.get(kind)
+    entry = KINDS.get(kind)
     if entry is None:
         raise _MalformedError(f"unknown kind {kind:#x}")
     layout, exact, make = entry
@@ -190,7 +190,7 @@ def _left(head: Head, _flags: int, _subject: int, body: memoryview) -> CgroupLef
 
 
 # kind -> (fixed part, nothing follows it, maker)
-_KINDS: dict[int, tuple[Struct, bool, Callable[[Head, int, int, memoryview], KernelRecord]]] = {
+KINDS: dict[int, tuple[Struct, bool, Callable[[Head, int, int, memoryview], KernelRecord]]] = {
     0x201: (_EXEC, False, _exec),
     0x202: (_FORK, True, _fork),
     0x203: (_EXIT, True, _exit),

@@ -51,6 +51,8 @@ class Sensors:
         self._handle = handle
         self._buffer = ffi.new("uint8_t[]", limits.KERNEL_READ_BYTES)
         self._rows = int(lib.hark_sensors_rows(handle))
+        self._keys = ffi.new("struct hark_count_key[]", self._rows)
+        self._values = ffi.new("uint64_t[]", self._rows)
         # Of processes that ended: moved here so that the kernel's map only holds living ones.
         self._ended: dict[_Row, int] = {}
         self._dying: set[_Process] = set()
@@ -136,7 +138,7 @@ class Sensors:
             RingStats(name, int(ring.produced), int(ring.emitted), int(ring.dropped))
             for name, ring in zip(RING_NAMES, out.ring, strict=True)
         ]
-        counted = sum(count.count for count in self.counts())
+        counted = sum(ffi.unpack(self._values, self._read_counts())) + sum(self._ended.values())
         dropped = int(out.counts_dropped)
         return [*rings, RingStats(COUNTS_NAME, counted + dropped, counted, dropped)]
 
@@ -156,20 +158,23 @@ class Sensors:
             raise InternalError("the sensors were detached")
         return self._handle
 
+    def _read_counts(self) -> int:
+        n = int(lib.hark_sensors_counts(self._open(), self._keys, self._values, self._rows))
+        if n < 0:
+            raise InternalError("cannot read the syscall counts", os.strerror(-n))
+        return n
+
     def _collect(self) -> dict[_Row, int]:
         """Read the map, move rows of dead processes to ``_ended``, return the others.
 
         A process is dead one collection after its last exit record: another thread of it may have
         been told a moment later.
         """
-        keys = ffi.new("struct hark_count_key[]", self._rows)
-        values = ffi.new("uint64_t[]", self._rows)
-        n = int(lib.hark_sensors_counts(self._open(), keys, values, self._rows))
-        if n < 0:
-            raise InternalError("cannot read the syscall counts", os.strerror(-n))
+        n = self._read_counts()
+        keys = bytes(ffi.buffer(self._keys)[: n * COUNT_KEY.size])
         alive: dict[_Row, int] = {}
         gone = bytearray()
-        for row, count in _rows(bytes(ffi.buffer(keys)[: n * COUNT_KEY.size]), values, n):
+        for row, count in _rows(keys, self._values, n):
             if row[:2] in self._dead:
                 self._ended[row] = self._ended.get(row, 0) + count
                 tgid, start_ns, nr, err = row
@@ -186,7 +191,7 @@ class Sensors:
 
 def _rows(keys: bytes, values: Any, n: int) -> Iterator[tuple[_Row, int]]:
     for (start_ns, tgid, nr, err), count in zip(
-        COUNT_KEY.iter_unpack(keys), ffi.unpack(values, n), strict=True
+        COUNT_KEY.iter_unpack(keys), ffi.unpack(values, n) if n else (), strict=True
     ):
         yield (tgid, start_ns, nr, err), int(count)
 

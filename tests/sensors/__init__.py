@@ -1,0 +1,1 @@
+"""The BPF sensors on the real kernel."""
