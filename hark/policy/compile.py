@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import blake3
 
 from hark import limits
-from hark.errors import PolicyError
+from hark.errors import InputError, PolicyError
 from hark.policy.model import (
     HTTPS_PORT,
     TABLE_VERSION,
@@ -23,13 +23,21 @@ from hark.policy.model import (
     Host,
     Limits,
     Policy,
+    Redirect,
     SecretBinding,
 )
+from hark.policy.names import normalise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["canonical_text", "compile_policy", "effective_limits", "host_table"]
+__all__ = [
+    "canonical_text",
+    "compile_policy",
+    "compile_redirects",
+    "effective_limits",
+    "host_table",
+]
 
 
 def compile_policy(policy: Policy) -> CompiledPolicy:
@@ -51,6 +59,25 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
         text=text,
         digest=blake3.blake3(text.encode()).digest(),
     )
+
+
+def compile_redirects(
+    given: Iterable[tuple[str, bytes, int]], compiled: CompiledPolicy
+) -> tuple[Redirect, ...]:
+    """Check ``--upstream`` entries (host, 4 or 16 address bytes, port) against the host table.
+
+    Raises InputError for a host that the policy denies or that is named twice.
+    """
+    redirects: dict[str, Redirect] = {}
+    for text, address, port in given:
+        name = normalise(text)
+        if compiled.find(name) is None:
+            hint = "--upstream changes where a host is dialled, not whether it is allowed"
+            raise InputError(f"--upstream {text}: the policy does not allow that host", "", hint)
+        if name in redirects:
+            raise InputError(f"--upstream {text}: given twice")
+        redirects[name] = Redirect(host=name, address=address, port=port)
+    return tuple(redirects[name] for name in sorted(redirects))
 
 
 def effective_limits(given: Limits) -> Limits:

@@ -7,6 +7,7 @@ agent can write it. Rules: pure, but for ``load_policy``.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import fields, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NoReturn
@@ -16,30 +17,30 @@ from hark.errors import PolicyError
 from hark.policy.compile import effective_limits, host_table
 from hark.policy.model import TIERS, Limits, Policy, SecretBinding
 from hark.policy.parse import Layer, parse_layer
+from hark.policy.privileges import acting_as
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from hark.policy.person import Person
 
-__all__ = ["PROJECT_POLICY", "apply_layer", "join_layers", "load_policy", "read_policy_file"]
+__all__ = ["PROJECT_POLICY", "apply_layer", "join_layers", "load_policy"]
 
 PROJECT_POLICY = "hark.toml"
 
 
 def load_policy(
-    *,
-    system: Path,
-    workspace: Path,
-    explicit: Path | None,
-    read: Callable[[Path], bytes | None] | None = None,
+    *, system: Path, workspace: Path, explicit: Path | None, person: Person | None = None
 ) -> Policy:
     """Read and join the files that exist. None at all: the policy that allows nothing.
 
-    ``workspace`` is the absolute folder whose hark.toml counts. ``read`` opens a file as the person
-    (None: there is none); the system's file is always read here and must belong to root. A file
-    named by --policy must exist; when it is the project's file, it counts as the operator's choice.
-    Raises PolicyError.
+    ``workspace`` is the absolute folder whose hark.toml counts. It and ``explicit``, the file named
+    by --policy, are opened as ``person``; the system's file must belong to root. A named file must
+    exist; when it is the project's file, it counts as the operator's choice. Raises PolicyError.
     """
-    read = read or read_policy_file
+
+    def read(path: Path) -> bytes | None:
+        with acting_as(person) if person else contextlib.nullcontext():
+            return read_policy_file(path)
+
     project = workspace / PROJECT_POLICY
     found = {
         "system": read_system_policy(system),

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING
 from hark.errors import InternalError, LaunchError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
-__all__ = ["CLONE_NEWNET", "close_all_but", "drop", "kept_apart", "leave_network"]
+    from hark.policy.person import Person
 
-CLONE_NEWNET = 0x40000000
+__all__ = ["acting_as", "close_all_but", "drop", "kept_apart", "leave_network"]
+
+_CLONE_NEWNET = 0x40000000
 
 _PR_SET_DUMPABLE = 4
 _PR_GET_DUMPABLE = 3
@@ -92,6 +94,28 @@ def check(uid: int, gid: int, keep_caps: Collection[int]) -> None:
         raise LaunchError("privileges were not dropped", f"still wrong: {', '.join(wrong)}")
 
 
+@contextlib.contextmanager
+def acting_as(person: Person) -> Iterator[None]:
+    """Open files as ``person``, and be root again afterwards. Does nothing when not root.
+
+    What the person may not open, hark does not open for them: every path of theirs, from argv,
+    policy or environment, is opened inside this. Needs a process with one thread.
+    """
+    if os.geteuid() != 0 or person.uid == 0:
+        yield
+        return
+    before = os.getegid(), os.getgroups()
+    os.setgroups(person.groups)
+    os.setegid(person.gid)
+    os.seteuid(person.uid)  # last: it clears the effective capabilities
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(before[0])
+        os.setgroups(before[1])
+
+
 def drop_bounding() -> None:
     """Empty the bounding set: nothing this process executes could gain a capability."""
     for cap in range(_CAP_LAST + 1):
@@ -127,7 +151,7 @@ def kept_apart(name: str) -> None:
 
 def leave_network() -> None:
     """Move into a new network namespace without any interface up. Needs root."""
-    if _libc.unshare(ctypes.c_int(CLONE_NEWNET)) != 0:
+    if _libc.unshare(ctypes.c_int(_CLONE_NEWNET)) != 0:
         raise last_error()
 
 

@@ -33,7 +33,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
 _TOML_AT = re.compile(r"(.*) \(at (line \d+, column \d+|end of document)\)\Z", re.DOTALL)
 
 
-class UnknownKey(Exception):  # noqa: N818  (not an error a person sees: parse.py words it)
+class UnknownKey(Exception):
     """A table holds the key ``key``, which its shape does not have. ``at`` is the table."""
 
     def __init__(self, at: PathSteps, key: str) -> None:

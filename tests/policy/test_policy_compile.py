@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hark import limits
-from hark.errors import PolicyError
-from hark.policy.compile import canonical_text, compile_policy
-from hark.policy.model import Host, Limits, Policy, SecretBinding
+from hark.errors import InputError, PolicyError
+from hark.policy.compile import canonical_text, compile_policy, compile_redirects
+from hark.policy.model import Host, Limits, Policy, Redirect, SecretBinding
 from hark.policy.names import name_fault
 from hark.policy.parse import parse_layer
 
@@ -80,6 +80,18 @@ def test_order_and_spelling_do_not_change_the_digest() -> None:
     one = parsed('allow_hosts = ["a.example", "B.example."]\nread_paths = ["/x/", "/y"]')
     two = parsed('read_paths = ["/y", "//x"]\nallow_hosts = ["b.example", "a.example"]')
     assert compile_policy(one).digest == compile_policy(two).digest
+
+
+def test_redirects_are_for_hosts_of_the_table() -> None:
+    compiled = compile_policy(parsed('allow_hosts = ["a.example", "b.example"]'))
+    address = bytes((127, 0, 0, 1))
+    assert compile_redirects([("B.Example.", address, 8443)], compiled) == (
+        Redirect(host="b.example", address=address, port=8443),
+    )
+    with pytest.raises(InputError, match="does not allow"):
+        compile_redirects([("c.example", address, 8443)], compiled)
+    with pytest.raises(InputError, match="twice"):
+        compile_redirects([("a.example", address, 1), ("A.example", address, 2)], compiled)
 
 
 LABEL = st.text(string.ascii_lowercase + string.digits + "-", min_size=1, max_size=12)

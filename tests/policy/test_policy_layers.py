@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,7 @@ from hark.policy.compile import compile_policy, host_table
 from hark.policy.layers import join_layers, load_policy
 from hark.policy.model import Policy
 from hark.policy.parse import Layer, parse_layer
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from hark.policy.person import find_person
 
 BASE = """
 allow_hosts = ["a.example", "b.example"]
@@ -205,14 +204,20 @@ def test_the_operators_file_must_be_roots_alone(tmp_path: Path, how: str) -> Non
         load_policy(system=system, workspace=tmp_path, explicit=None)
 
 
-def test_files_are_read_by_the_given_reader(tmp_path: Path) -> None:
-    asked = []
-
-    def read(path: Path) -> bytes | None:
-        asked.append(path.name)
-        return b'allow_hosts = ["a.example"]' if path.name == "p.toml" else None
-
-    explicit = tmp_path / "p.toml"
-    policy = load_policy(system=tmp_path / "n", workspace=tmp_path, explicit=explicit, read=read)
-    assert policy.allow_hosts == ("a.example",)
-    assert asked == ["hark.toml", "p.toml"]
+@pytest.mark.kernel
+def test_files_are_opened_as_the_person() -> None:
+    nobody = find_person("nobody", {})
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        folder = Path(name)
+        folder.chmod(0o755)
+        explicit = folder / "p.toml"
+        explicit.write_text('allow_hosts = ["a.example"]')
+        explicit.chmod(0o600)
+        paths = {"system": folder / "none", "workspace": folder, "explicit": explicit}
+        assert load_policy(**paths).allow_hosts  # root may read it
+        with pytest.raises(PolicyError) as caught:
+            load_policy(**paths, person=nobody)
+        assert caught.value.cause == "Permission denied"
+        assert (os.geteuid(), os.getegid()) == (0, 0)
+        explicit.chmod(0o644)
+        assert load_policy(**paths, person=nobody).allow_hosts == ("a.example",)

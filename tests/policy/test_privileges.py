@@ -14,6 +14,7 @@ import pytest
 
 from hark.errors import InternalError
 from hark.policy import privileges
+from hark.policy.person import find_person
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,3 +171,22 @@ def test_the_name_and_the_group_are_its_own() -> None:
         assert os.getpgid(child.pid) == child.pid
     finally:
         assert child.end() == 0
+
+
+def test_files_of_a_person_are_opened_with_their_rights(tmp_path: Path) -> None:
+    nobody = find_person("nobody", {})
+    secret = tmp_path / "root-only"
+    secret.write_text("x")
+    secret.chmod(0o600)
+    before = os.getresuid(), os.getresgid(), os.getgroups()
+    with privileges.acting_as(nobody):
+        assert set(os.getgroups()) == set(nobody.groups)
+        with pytest.raises(PermissionError):
+            secret.read_text()
+        with pytest.raises(PermissionError):
+            Path("/etc/shadow").read_text()
+    assert (os.getresuid(), os.getresgid(), os.getgroups()) == before
+    assert secret.read_text() == "x"
+    with pytest.raises(ZeroDivisionError), privileges.acting_as(nobody):
+        os.write(1, b"" * (1 // 0))
+    assert os.geteuid() == 0
