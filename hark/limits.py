@@ -13,6 +13,7 @@ POLICY_MAX_PORTS_PER_HOST = 64
 POLICY_MAX_PATHS = 1024
 POLICY_MAX_SECRETS = 64
 POLICY_MAX_HEADERS_PER_SECRET = 16
+POLICY_MAX_HOSTS_PER_SECRET = 1024  # HARK_CONFIG_LIST of csrc/mediator/hark_policy.h
 PLACEHOLDER_NAME_MAX_CHARS = 64  # the placeholder must stay a short header value
 SECRET_MIN_BYTES = 8  # reflections are searched for: a shorter value would match by chance
 SECRET_MAX_BYTES = 8192  # servers refuse longer header lines (nginx, Apache: 8 KiB)
@@ -118,8 +119,14 @@ NFLOG_DATAGRAMS_PER_POLL = 1024  # then the other streams have their turn
 LAUNCH_SETUP_MS = 15_000  # building a sandbox takes some ms; a cold disk or a slow mount takes longer
 LAUNCH_GO_MS = 60_000  # nft rules, BPF links and the first signed head lie between
 LAUNCH_SEAL_MS = 180_000  # draining and sealing a long run; then the prefix is published as it is
+LAUNCH_OPEN_S = 10.0  # opening one path as the person; a dead network share must not hang hark
 LAUNCH_ROOT_BYTES = 64 << 20  # the private root holds folders and a few given files
 LAUNCH_RUN_BYTES = 64 << 20  # /run inside
 LAUNCH_FDS_PER_MESSAGE = 16  # HARK_CHAN_FDS
 LAUNCH_SHEBANG_DEPTH = 6  # the kernel stops at 5
 LAUNCH_HEAD_BYTES = 4096  # of a program, to tell what it is; a longer #! line is refused by the kernel
+
+# --- mediator -------------------------------------------------------------------------------------
+# Bounds of its traffic are enum hark_limit in csrc/mediator/hark_policy.h.
+MEDIATOR_START_S = 10.0  # making a CA and loading the bundle takes 30 ms; a loaded host more
+MEDIATOR_END_S = 2.0  # it leaves at end of file; then it is killed

@@ -128,6 +128,12 @@ def compile_secret(
             'a secret written as name = "VARIABLE" goes to allow_hosts, and that is empty',
             f"allow a host, or write a table [secrets.{binding.name}] with hosts = [...]",
         )
+    if len(names) > limits.POLICY_MAX_HOSTS_PER_SECRET:
+        raise PolicyError(
+            f"the secret {binding.name!r} is bound to {len(names)} hosts",
+            f"at most {limits.POLICY_MAX_HOSTS_PER_SECRET} are possible",
+            f"write a table [secrets.{binding.name}] with the hosts that need it",
+        )
     return CompiledSecret(
         index=place,
         name=binding.name,

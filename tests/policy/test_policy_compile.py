@@ -57,6 +57,7 @@ def test_a_broad_secret_goes_to_allow_hosts_only() -> None:
     [
         ('[secrets.k]\nenv="K"\nhosts=["a.b"]\nheader="x"', "which the policy denies"),
         ('[secrets]\nk = "K"', "bound to no host"),
+        (f"allow_hosts={[f'h{i}.example' for i in range(1025)]}\n[secrets]\nk='K'", "1025 hosts"),
         ('allow_hosts=["a.b"]\npass_env=["K"]\n[secrets]\nk="K"', "also in pass_env"),
     ],
 )
