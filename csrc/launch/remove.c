@@ -117,14 +117,37 @@ static bool is_empty(int dir, const char *name)
 	return empty;
 }
 
+/* One layer: its scratch part goes, what the agent wrote stays. True when something stays. */
+static bool trim_layer(int layers, const char *name)
+{
+	hark_autofd layer = openat(layers, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (layer < 0)
+		return false;
+	(void)remove_tree(layer, "work");
+	return !is_empty(layer, "upper");
+}
+
+static bool trim_layers(int run)
+{
+	DIR *d = open_dir(run, "layers");
+	struct dirent *e;
+	bool keep = false;
+
+	while (d && (e = readdir(d)))
+		if (!is_dots(e->d_name) && trim_layer(dirfd(d), e->d_name))
+			keep = true;
+	if (d)
+		(void)closedir(d);
+	return keep;
+}
+
 /* Kept: what the agent wrote to the workspace, until it is applied or discarded, and a bundle that
  * could not be published. */
 void remove_run_dir(const struct launch *l)
 {
 	hark_autofd run = -1;
-	hark_autofd ws = -1;
-	bool keep_upper;
-	bool keep_bundle;
+	bool keep;
 
 	if (!l->publish.run_name)
 		return;
@@ -133,11 +156,9 @@ void remove_run_dir(const struct launch *l)
 	if (run < 0)
 		return;
 	(void)remove_tree(run, "home");
-	ws = openat(run, "ws", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	keep_upper = ws >= 0 && !is_empty(ws, "upper");
-	if (ws >= 0)
-		(void)remove_tree(ws, "work");
-	keep_bundle = faccessat(run, "run.hark", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-	if (!keep_upper && !keep_bundle)
+	keep = trim_layers(run);
+	if (faccessat(run, "run.hark", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		keep = true;
+	if (!keep)
 		(void)remove_tree(l->fds[l->publish.runs], l->publish.run_name);
 }

@@ -1,0 +1,498 @@
+"""From a request to the ordered list of ops that ``hark-launch`` carries out.
+
+``compile_plan`` is pure: the same request, host facts and capabilities give the same bytes, so
+``--dry-run`` prints exactly what a run would do. What this kernel cannot do becomes a ``Downgrade``
+with its effect in words; one that the policy does not allow is an error before anything is made.
+"""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from hark import limits
+from hark.errors import InputError, KernelUnsupported
+from hark.launcher import landlock, network, ops
+from hark.launcher.ids import AGENT_OF_ROOT, IdMaps, Slot, agent_ids, id_maps, kernel_id
+from hark.launcher.ops import NO_INDEX, Flag, Op
+
+if TYPE_CHECKING:
+    from hark.launcher.host import HostFacts, LimitPlace
+    from hark.policy.capabilities import Capabilities
+    from hark.policy.model import Limits, Workspace
+    from hark.policy.person import Person
+
+__all__ = [
+    "Downgrade",
+    "GivenFile",
+    "LaunchPlan",
+    "LaunchRequest",
+    "PathGrant",
+    "WatchedProcess",
+    "compile_plan",
+]
+
+CGROUP_PREFIX = "hark-"
+AGENT_NAME = "hark"
+_LAYERS = "layers"  # folder of the run's folder: 0 workspace, 1.. write paths
+_HOME = "home"
+_TMP = ("/tmp", "/var/tmp")  # noqa: S108 - the run's own, not the host's
+
+
+@dataclass(frozen=True, slots=True)
+class Downgrade:
+    """A control this run would not have: which, why, and what that means."""
+
+    feature: str
+    cause: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathGrant:
+    """A path of the host that the agent sees, real (no link in it), with the reason."""
+
+    path: str
+    kind: Literal["folder", "file"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """A file whose content hark gives, at an absolute path inside."""
+
+    path: str
+    content: bytes
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedProcess:
+    """A party of the run by the name of its descriptor, and its ``ExitCause``."""
+
+    name: str
+    cause: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequest:
+    """Everything about one run that the plan depends on. Paths are absolute and real."""
+
+    run_id: str
+    argv: tuple[bytes, ...]
+    file: str  # program to execute, resolved
+    cwd: str
+    env: tuple[tuple[bytes, bytes], ...]
+    person: Person
+    slot: Slot
+    workspace: str
+    workspace_mode: Workspace
+    seccomp: bytes
+    limits: Limits
+    read: tuple[PathGrant, ...] = ()
+    write: tuple[PathGrant, ...] = ()
+    files: tuple[GivenFile, ...] = ()  # made inside
+    covers: tuple[GivenFile, ...] = ()  # mounted over files that exist inside; else left out
+    tty: tuple[int, int] | None = None  # rows, columns
+    watched: tuple[WatchedProcess, ...] = ()
+    destination: str | None = None  # file name of the bundle below the descriptor "destination"
+    hostname: str = "hark"
+    runs_dir: str = "/var/lib/hark/runs"
+    scratch: str = "/run/hark"
+    allow_downgrades: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """The ops, the names of the descriptors they refer to by index, and what is missing.
+
+    A descriptor called ``path:P`` is path P, opened by the person; all others the caller gives.
+    """
+
+    ops: tuple[Op, ...]
+    fds: tuple[str, ...]
+    downgrades: tuple[Downgrade, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes for the sealed memfd."""
+        return ops.encode(self.ops)
+
+    def describe(self) -> list[str]:
+        """Return one line per op, for ``--dry-run``."""
+        return [_describe(op, self.fds) for op in self.ops]
+
+    def sources(self) -> tuple[str, ...]:
+        """Return the paths that the person must open, in the order of their descriptors."""
+        return tuple(name.removeprefix("path:") for name in self.fds if name.startswith("path:"))
+
+
+@dataclass(slots=True)
+class _Builder:
+    """The plan under construction; lives only inside ``compile_plan``."""
+
+    request: LaunchRequest
+    host: HostFacts
+    caps: Capabilities
+    ops: list[Op] = field(default_factory=list)
+    fds: list[str] = field(default_factory=list)
+    downgrades: list[Downgrade] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        person, base = self.request.person, self.request.slot.base
+        self.uid, self.gid = agent_ids(person.uid, person.gid)
+        self.kuid, self.kgid = kernel_id(base, self.uid), kernel_id(base, self.gid)
+        self.agent_maps, self.layer_maps = id_maps(base, person.uid, person.gid)
+        self.layers_ns = 0 if self.agent_maps == self.layer_maps else 1
+
+    uid: int = 0
+    gid: int = 0
+    kuid: int = 0
+    kgid: int = 0
+    agent_maps: IdMaps = field(default_factory=lambda: IdMaps((), ()))
+    layer_maps: IdMaps = field(default_factory=lambda: IdMaps((), ()))
+    layers_ns: int = 0
+
+    def fd(self, name: str) -> int:
+        """Index of a descriptor, named once."""
+        if name not in self.fds:
+            self.fds.append(name)
+        return self.fds.index(name)
+
+    def lacks(self, feature: str, cause: str, effect: str) -> None:
+        """Note a downgrade; refuse one the policy does not allow."""
+        if feature not in self.request.allow_downgrades:
+            raise KernelUnsupported(
+                f"this host lacks {feature}: {effect}",
+                cause,
+                f'allow it in the policy: allow_downgrades = ["{feature}"]',
+            )
+        self.downgrades.append(Downgrade(feature, cause, effect))
+
+
+def compile_plan(request: LaunchRequest, caps: Capabilities, host: HostFacts) -> LaunchPlan:
+    """Compile a request. Pure.
+
+    Raises ``InputError`` for paths that cannot be shown together, ``KernelUnsupported`` for a
+    downgrade the policy does not allow.
+    """
+    _check_paths(request)
+    b = _Builder(request, host, caps)
+    _warden(b)
+    _host_side(b)
+    _root(b)
+    _agent(b)
+    return LaunchPlan(ops=tuple(b.ops), fds=tuple(b.fds), downgrades=tuple(b.downgrades))
+
+
+def inside(path: str, folder: str) -> bool:
+    """Whether ``path`` is ``folder`` or lies below it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _check_paths(request: LaunchRequest) -> None:
+    home = request.person.home
+    if inside(home, request.workspace):
+        raise InputError(
+            f"the workspace {request.workspace} holds the whole home folder",
+            f"{home} would be the agent's to change",
+            "start hark in a project folder",
+        )
+    for top in ("/proc", "/dev", "/sys", "/run", "/usr", "/etc", "/"):
+        if request.workspace == top or (top != "/" and inside(request.workspace, top)):
+            raise InputError(f"{request.workspace} cannot be a workspace", "it is a system folder")
+    for grant in request.write:
+        if grant.kind == "file":
+            raise InputError(
+                f"write_paths: {grant.path} is a file",
+                "a writable layer covers folders",
+                "name its folder",
+            )
+
+
+def _warden(b: _Builder) -> None:
+    r = b.request
+    b.ops.append(
+        ops.Deadlines(
+            setup_ms=limits.LAUNCH_SETUP_MS,
+            go_ms=limits.LAUNCH_GO_MS,
+            seal_ms=limits.LAUNCH_SEAL_MS,
+        )
+    )
+    b.ops += [ops.Hold(fd=b.fd(name)) for name in ("slot-lock", "run-lock")]
+    b.ops += [ops.Watch(cause=w.cause, fd=b.fd(w.name)) for w in r.watched]
+    b.ops.append(ops.RunDir(fd=b.fd("runs"), name=r.run_id))
+    if r.destination is not None:
+        p = r.person
+        b.ops.append(
+            ops.Publish(
+                fd=b.fd("destination"), name=r.destination, uid=p.uid, gid=p.gid, groups=p.groups
+            )
+        )
+
+
+def _host_side(b: _Builder) -> None:
+    ipv6 = b.host.ipv6
+    if not ipv6:
+        b.lacks("ipv6", "the kernel has no IPv6", "the agent has no IPv6 either")
+    b.ops += [
+        ops.NetNs(
+            m4=network.MEDIATOR_V4.packed,
+            a4=network.AGENT_V4.packed,
+            len4=network.PREFIX_V4,
+            m6=network.MEDIATOR_V6.packed,
+            a6=network.AGENT_V6.packed,
+            len6=network.PREFIX_V6,
+            ipv6=int(ipv6),
+        ),
+        ops.Listen(tcp_port=network.TCP_PORT, dns_port=network.DNS_PORT, backlog=network.BACKLOG),
+        ops.NfLog(group=network.LOG_GROUP, copy_bytes=network.LOG_COPY_BYTES),
+    ]
+    if b.host.cgroup:
+        b.ops.append(ops.CGroup(path=f"{b.host.cgroup}/{CGROUP_PREFIX}{b.request.run_id}"))
+    else:
+        b.lacks("cgroup2", "no cgroup v2 is mounted", "no kernel sensors; init's end ends the run")
+    _limit(b, "pids", b.host.pids, b.request.limits.pids, ("pids.max", "pids.max"))
+    memory = ("memory.max", "memory.limit_in_bytes")
+    _limit(b, "memory", b.host.memory, b.request.limits.memory, memory)
+    for maps in (b.agent_maps, b.layer_maps)[: 1 + b.layers_ns]:
+        b.ops.append(ops.UserNs(uids=maps.uids, gids=maps.gids))
+
+
+def _limit(
+    b: _Builder, name: str, place: LimitPlace | None, value: int | None, files: tuple[str, str]
+) -> None:
+    if value is None:
+        return
+    if place is None:
+        b.lacks(f"{name}-limit", f"no {name} cgroup controller for us", f"{name} is not limited")
+    elif place.version == 2:  # noqa: PLR2004 - cgroup v2
+        b.ops.append(ops.LimitV2(file=files[0], value=str(value)))
+    else:
+        folder = f"{place.folder}/{CGROUP_PREFIX}{b.request.run_id}"
+        b.ops.append(ops.LimitV1(path=folder, file=files[1], value=str(value)))
+
+
+def _root(b: _Builder) -> None:
+    r, base = b.request, b.request.slot.base
+    tmp = r.limits.tmp or limits.TMP_DEFAULT_BYTES
+    b.ops += [
+        ops.Hostname(name=r.hostname),
+        ops.Root(scratch=r.scratch, owner=base, size=limits.LAUNCH_ROOT_BYTES),
+        *_staged_files(b),
+        *_staged_home(b),
+    ]
+    for entry in b.host.top:
+        path = f"/{entry.name}"
+        if entry.target:
+            b.ops.append(ops.Link(target=entry.target, path=path))
+        else:
+            b.ops.append(_system_tree(path))
+    b.ops += [_system_tree(path) for path in ("/usr", "/etc", *b.host.submounts)]
+    b.ops += [
+        ops.Dev(shm_size=tmp),
+        ops.Proc(),
+        *(ops.TmpFs(path=p, mode=0o1777, uid=base, gid=base, size=tmp) for p in _TMP),
+        ops.TmpFs(path="/run", mode=0o755, uid=base, gid=base, size=limits.LAUNCH_RUN_BYTES),
+    ]
+    b.ops += _person_mounts(b)
+    for n, cover in enumerate(r.covers):
+        b.ops.append(ops.Cover(staged=f"/.covers/{n}", path=cover.path, flags=Flag.OPTIONAL))
+    b.ops.append(ops.Pivot())
+
+
+def _system_tree(path: str) -> Op:
+    """A tree of the system: shown also where it cannot be idmapped, its owners then unknown."""
+    optional = Flag.NONE if path in ("/usr", "/etc") else Flag.OPTIONAL
+    flags = Flag.STAGED | Flag.IDMAP_OPTIONAL | optional
+    return ops.Tree(source=path, path=path, userns=0, flags=flags)
+
+
+def _staged_files(b: _Builder) -> list[Op]:
+    base = b.request.slot.base
+    given = [
+        GivenFile("/etc/resolv.conf", f"nameserver {network.MEDIATOR_V4}\n".encode()),
+        GivenFile("/etc/hosts", _hosts(b.request.hostname)),
+        GivenFile("/etc/hostname", b.request.hostname.encode() + b"\n"),
+        *_accounts(b),
+        *b.request.files,
+        *(GivenFile(f"/.covers/{n}", c.content, c.mode) for n, c in enumerate(b.request.covers)),
+    ]
+    last = {g.path: g for g in given}  # the request's own file wins
+    return [
+        ops.StageFile(path=g.path, mode=g.mode, uid=base, gid=base, content=g.content)
+        for g in last.values()
+    ]
+
+
+def _hosts(hostname: str) -> bytes:
+    return f"127.0.0.1 localhost {hostname}\n::1 localhost ip6-localhost\n".encode()
+
+
+def _accounts(b: _Builder) -> list[GivenFile]:
+    """Name the agent's id where the person is root: nobody else's passwd has it."""
+    out = []
+    person = b.request.person
+    if person.uid == 0:
+        line = f"{AGENT_NAME}:x:{b.uid}:{b.gid}::{person.home}:{person.shell}\n".encode()
+        out.append(GivenFile("/etc/passwd", _ended(b.host.passwd) + line))
+    if person.gid == 0:
+        line = f"{AGENT_NAME}:x:{AGENT_OF_ROOT}:\n".encode()
+        out.append(GivenFile("/etc/group", _ended(b.host.group) + line))
+    return out
+
+
+def _ended(text: bytes) -> bytes:
+    return text if text.endswith(b"\n") or not text else text + b"\n"
+
+
+def _staged_home(b: _Builder) -> list[Op]:
+    """HOME's lower layer: empty, but for the places other mounts need.
+
+    Made there, they are no change of the agent's; made through the overlay they would look so.
+    """
+    home = b.request.person.home
+    folders = {home: 0o700}
+    files = []
+    for path, kind in _below_home(b):
+        parts = path[len(home) :].strip("/").split("/")
+        if kind == "file":
+            files.append(path)
+            parts = parts[:-1]
+        for n in range(1, len(parts) + 1):
+            folders.setdefault("/".join([home, *parts[:n]]), 0o755)
+    uid, gid = b.kuid, b.kgid
+    return [
+        *(ops.StageDir(path=p, mode=mode, uid=uid, gid=gid) for p, mode in sorted(folders.items())),
+        *(ops.StageFile(path=p, mode=0o644, content=b"", uid=uid, gid=gid) for p in sorted(files)),
+    ]
+
+
+def _below_home(b: _Builder) -> list[tuple[str, str]]:
+    r = b.request
+    places = [(r.workspace, "folder"), *((g.path, g.kind) for g in (*r.read, *r.write))]
+    home = r.person.home
+    return [(path, kind) for path, kind in places if inside(path, home) and path != home]
+
+
+def _person_mounts(b: _Builder) -> list[Op]:
+    """Mounts of the person's files, outer ones first, so that inner ones stay visible."""
+    r = b.request
+    found: dict[str, Op] = {}
+    for grant in r.read:
+        if inside(grant.path, r.workspace) or any(inside(grant.path, p) for p in ("/usr", "/etc")):
+            continue  # visible anyway
+        found[grant.path] = _granted(b, grant)
+    found[r.person.home] = _home(b, r.person.home in found)
+    for n, (path, mode) in enumerate(
+        [(r.workspace, r.workspace_mode), *((g.path, r.workspace_mode) for g in r.write)]
+    ):
+        if n and inside(path, r.workspace):
+            continue
+        found[path] = _writable(b, path, mode, n)
+    return [found[path] for path in sorted(found, key=lambda p: (p.count("/"), p))]
+
+
+def _granted(b: _Builder, grant: PathGrant) -> Op:
+    fd = b.fd(f"path:{grant.path}")
+    if grant.kind == "file":
+        return ops.OneFile(
+            fd=fd, userns=0, source=grant.path, path=grant.path, flags=Flag.IDMAP_OPTIONAL
+        )
+    return ops.Tree(fd=fd, userns=0, source=grant.path, path=grant.path, flags=Flag.IDMAP_OPTIONAL)
+
+
+def _home(b: _Builder, granted: bool) -> Op:
+    """A fresh HOME: what the agent writes there is thrown away. Granted whole, it lies below."""
+    home, layer = b.request.person.home, _run_path(b, _HOME)
+    if granted:
+        fd = b.fd(f"path:{home}")
+        return ops.Workspace(
+            fd=fd, userns=b.layers_ns, source=home, path=home, layer=layer, flags=Flag.STAGED
+        )
+    flags = Flag.STAGED | Flag.NO_SOURCE
+    return ops.Workspace(userns=b.layers_ns, source="", path=home, layer=layer, flags=flags)
+
+
+def _writable(b: _Builder, path: str, mode: Workspace, n: int) -> Op:
+    fd = b.fd(f"path:{path}")
+    if mode == "direct":
+        return ops.Direct(fd=fd, userns=b.layers_ns, source=path, path=path)
+    layer = _run_path(b, f"{_LAYERS}/{n}")
+    return ops.Workspace(fd=fd, userns=b.layers_ns, source=path, path=path, layer=layer)
+
+
+def _run_path(b: _Builder, name: str) -> str:
+    return f"{b.request.runs_dir}/{b.request.run_id}/{name}"
+
+
+def _agent(b: _Builder) -> None:
+    r = b.request
+    if r.tty:
+        b.ops.append(ops.Tty(rows=r.tty[0], columns=r.tty[1], uid=b.kuid, gid=b.kgid))
+    else:
+        names = ("stdin", "stdout", "stderr")
+        stdin, stdout, stderr = (b.fd(name) for name in names)
+        b.ops.append(ops.Stdio(stdin=stdin, stdout=stdout, stderr=stderr))
+    b.ops.append(ops.Rlimit(resource=resource.RLIMIT_CORE, soft=0, hard=0))
+    if r.limits.open_files:
+        n = r.limits.open_files
+        b.ops.append(ops.Rlimit(resource=resource.RLIMIT_NOFILE, soft=n, hard=n))
+    if b.host.pids is None and r.limits.pids:
+        n = r.limits.pids
+        b.ops.append(ops.Rlimit(resource=resource.RLIMIT_NPROC, soft=n, hard=n))
+    b.ops += [ops.Creds(userns=0, uid=b.uid, gid=b.gid), ops.Cwd(path=r.cwd)]
+    b.ops += _landlock(b)
+    b.ops += [
+        ops.Env(strings=tuple(name + b"=" + value for name, value in r.env)),
+        ops.Seccomp(blob=r.seccomp),
+        ops.Exec(file=r.file, argv=r.argv),
+    ]
+
+
+def _landlock(b: _Builder) -> list[Op]:
+    abi = b.caps.landlock_abi
+    if abi < 1:
+        b.lacks("landlock", b.caps.why_not("landlock"), "file rules rest on the mounts alone")
+    r = b.request
+    writable = [r.workspace, r.person.home, *(g.path for g in r.write)]
+    grants = [
+        landlock.Grant("/", landlock.READ),
+        *(landlock.Grant(p, landlock.WRITE) for p in writable),
+        *(landlock.Grant(p, landlock.WRITE) for p in (*_TMP, "/run", "/dev/shm")),  # noqa: S108
+        landlock.Grant("/dev", landlock.DEVICE),
+        landlock.Grant("/proc", landlock.PROC),
+    ]
+    ruleset = landlock.compile_ruleset(tuple(grants), abi)
+    return [ruleset] if ruleset else []
+
+
+def _describe(op: Op, fds: tuple[str, ...]) -> str:
+    words = []
+    for name, value in ops.values(op):
+        if name in ("fd", "stdin", "stdout", "stderr") and isinstance(value, int):
+            if value != NO_INDEX:
+                words.append(f"{name}={fds[value]}")
+        elif name == "userns" and value == NO_INDEX:
+            continue
+        else:
+            words.append(f"{name}={_shown(value)}")
+    if op.flags:
+        words.append(
+            "(" + ", ".join(str(f.name).lower() for f in Flag if f and f in op.flags) + ")"
+        )
+    return " ".join([op.CODE.name.lower().replace("_", "-"), *words])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, ops.IdRange):
+        return f"{value.inside}:{value.outside}:{value.count}"
+    if isinstance(value, ops.PathRule):
+        return f"{value.path}:{value.access:#x}"
+    if isinstance(value, tuple):
+        if value and isinstance(value[0], bytes):
+            return "[" + " ".join(repr(v.decode(errors="backslashreplace")) for v in value) + "]"
+        return "[" + " ".join(_shown(v) for v in value) + "]"
+    return repr(value) if isinstance(value, str) and not value.isprintable() else str(value)

@@ -1,0 +1,207 @@
+"""The agent's system-call filter, compiled to a BPF program by libseccomp.
+
+A deny list: what breaks containment or attribution is refused, programs keep working. Refusals are
+the errnos programs expect: ENOSYS where they probe and fall back, EPERM elsewhere, EAFNOSUPPORT
+for socket families. Numbers that this list does not know are ENOSYS, so a new system call of a
+newer kernel is not open by accident; calls of a foreign architecture kill the process.
+
+Arguments are compared in their low 32 bits only, as the kernel reads them: a compare of all 64
+would miss ``TIOCSTI | 1 << 32``.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+import tempfile
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from hark.errors import KernelUnsupported
+
+__all__ = ["DENY", "Condition", "Deny", "compile_filter", "digest"]
+
+_ARCH = 0xC000003E  # AUDIT_ARCH_X86_64
+_X32_BIT = 0x40000000
+_LOW32 = 0xFFFFFFFF
+
+# x86-64 of Linux 6.18. The generic numbers from 424 on are the same on all architectures.
+LAST_KNOWN = 469  # file_setattr
+HOLE = (337, 423)  # never assigned on x86-64
+
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+_AF_MAX = 47
+_NETLINK_MAX = 22
+_CLONE_NEW = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+_TIOCSTI, _TIOCSETD, _TIOCLINUX = 0x5412, 0x5423, 0x541C
+_PR_SET_MM = 35
+_SOCK_RAW, _SOCK_RDM, _SOCK_PACKET = 3, 4, 10
+_SOCK_TYPE_MASK = 0xF
+_IPPROTO_MPTCP = 262
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``(argument & mask) == value``, or ``argument > value`` when ``greater``."""
+
+    argument: int
+    mask: int
+    value: int
+    greater: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """One refusal: a system call by name (or number, where libseccomp is older), an errno."""
+
+    call: str | int
+    errno: int
+    when: tuple[Condition, ...] = ()
+    reason: str = ""
+
+
+def _all(calls: str, code: int, reason: str) -> tuple[Deny, ...]:
+    return tuple(Deny(call, code, (), reason) for call in calls.split())
+
+
+def _is(argument: int, value: int, mask: int = _LOW32) -> Condition:
+    return Condition(argument, mask, value)
+
+
+def _families() -> tuple[Deny, ...]:
+    allowed = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK}
+    no = errno.EAFNOSUPPORT
+    out = [
+        Deny("socket", no, (_is(0, family),), "socket family")
+        for family in range(_AF_MAX + 1)
+        if family not in allowed
+    ]
+    out.append(Deny("socket", no, (Condition(0, 0, _AF_MAX, greater=True),), "socket family"))
+    out += [
+        Deny("socket", errno.EPERM, (_is(0, AF_NETLINK), _is(2, protocol)), "netlink protocol")
+        for protocol in range(1, _NETLINK_MAX + 1)  # all but NETLINK_ROUTE, which getifaddrs needs
+    ]
+    for family in (AF_INET, AF_INET6):
+        out += [
+            Deny("socket", errno.EPERM, (_is(0, family), _is(1, kind, _SOCK_TYPE_MASK)), "raw")
+            for kind in (_SOCK_RAW, _SOCK_RDM, _SOCK_PACKET)
+        ]
+        mptcp = (_is(0, family), _is(2, _IPPROTO_MPTCP))
+        out.append(Deny("socket", errno.EPROTONOSUPPORT, mptcp, "multipath TCP"))
+    return tuple(out)
+
+
+DENY: tuple[Deny, ...] = (
+    *_all(
+        "io_uring_setup io_uring_enter io_uring_register userfaultfd memfd_secret fanotify_init",
+        errno.ENOSYS,
+        "large kernel surface; programs fall back",
+    ),
+    Deny("clone3", errno.ENOSYS, (), "its flags cannot be read by a filter; libc uses clone"),
+    Deny(335, errno.ENOSYS, (), "uretprobe"),
+    Deny(336, errno.ENOSYS, (), "uprobe"),
+    *_all(
+        "unshare setns mount umount2 pivot_root chroot move_mount open_tree fsopen fsconfig "
+        "fsmount fspick mount_setattr",
+        errno.EPERM,
+        "namespaces and mounts",
+    ),
+    Deny(457, errno.EPERM, (), "statmount"),
+    Deny(458, errno.EPERM, (), "listmount"),
+    Deny(467, errno.EPERM, (), "open_tree_attr"),
+    *(Deny("clone", errno.EPERM, (_is(0, f, f),), "new namespace") for f in _CLONE_NEW),
+    *_all(
+        "ptrace process_vm_readv process_vm_writev process_madvise pidfd_getfd kcmp",
+        errno.EPERM,
+        "other processes",
+    ),
+    *_all("bpf perf_event_open", errno.EPERM, "kernel programs"),
+    *_all("keyctl add_key request_key", errno.EPERM, "keyrings are not namespaced"),
+    *_all(
+        "kexec_load kexec_file_load init_module finit_module delete_module reboot swapon swapoff "
+        "acct quotactl quotactl_fd iopl ioperm modify_ldt syslog vhangup lookup_dcookie ustat "
+        "sysfs uselib nfsservctl create_module get_kernel_syms query_module _sysctl",
+        errno.EPERM,
+        "host administration",
+    ),
+    *_all(
+        "sethostname setdomainname settimeofday clock_settime clock_adjtime adjtimex",
+        errno.EPERM,
+        "host clock and name",
+    ),
+    *_all("name_to_handle_at open_by_handle_at fanotify_mark", errno.EPERM, "files by handle"),
+    *_all("move_pages migrate_pages set_mempolicy_home_node", errno.EPERM, "memory placement"),
+    Deny("ioctl", errno.EPERM, (_is(1, _TIOCSTI),), "TIOCSTI"),
+    Deny("ioctl", errno.EPERM, (_is(1, _TIOCLINUX),), "TIOCLINUX"),
+    Deny("ioctl", errno.EPERM, (_is(1, _TIOCSETD),), "TIOCSETD"),
+    Deny("prctl", errno.EPERM, (_is(0, _PR_SET_MM),), "PR_SET_MM"),
+    *_families(),
+)
+
+
+def digest(rules: tuple[Deny, ...] = DENY) -> bytes:
+    """Name this rule list, 16 bytes; equal lists give equal programs for one libseccomp."""
+    return blake2b(repr((rules, LAST_KNOWN, HOLE)).encode(), digest_size=16).digest()
+
+
+def compile_filter(rules: tuple[Deny, ...] = DENY) -> bytes:
+    """Return the program as ``struct sock_filter[]``.
+
+    Raises ``KernelUnsupported`` where libseccomp's Python binding is missing.
+    """
+    return _prologue() + _by_libseccomp(rules)
+
+
+def _by_libseccomp(rules: tuple[Deny, ...]) -> bytes:
+    try:
+        import seccomp  # noqa: PLC0415 - Debian's binding: loaded only where a run is started
+    except ImportError as exc:
+        raise KernelUnsupported(
+            "the system-call filter cannot be compiled",
+            str(exc),
+            "apt-get install python3-seccomp, and run hark with Debian's Python",
+        ) from exc
+    program = seccomp.SyscallFilter(seccomp.ALLOW)
+    program.set_attr(seccomp.Attr.CTL_OPTIMIZE, 2)
+    program.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.KILL_PROCESS)
+    for rule in rules:
+        number = rule.call
+        if isinstance(number, str):
+            number = seccomp.resolve_syscall(seccomp.Arch(), number)
+            if number < 0:  # removed from this architecture long ago
+                continue
+        program.add_rule(seccomp.ERRNO(rule.errno), number, *_arguments(seccomp, rule.when))
+    with tempfile.TemporaryFile() as out:
+        program.export_bpf(out)
+        out.seek(0)
+        return out.read()
+
+
+def _arguments(seccomp: object, conditions: tuple[Condition, ...]) -> list[object]:
+    arg, masked, greater = (getattr(seccomp, n) for n in ("Arg", "MASKED_EQ", "GT"))
+    return [
+        arg(c.argument, greater, c.value) if c.greater else arg(c.argument, masked, c.mask, c.value)
+        for c in conditions
+    ]
+
+
+def _prologue() -> bytes:
+    """Unknown numbers of the native architecture return ENOSYS; the rest falls through.
+
+    libseccomp has no rule for a range of numbers, hence these few instructions before its own.
+    x32 numbers go on to libseccomp's program, which kills them as a foreign architecture.
+    """
+    load_arch, load_nr = (0x20, 0, 0, 4), (0x20, 0, 0, 0)
+    refuse = (0x06, 0, 0, 0x00050000 | errno.ENOSYS)
+    jeq, jge, jgt = 0x15, 0x35, 0x25
+    steps = [
+        load_arch,
+        (jeq, 0, 6, _ARCH),  # foreign: to the end
+        load_nr,
+        (jge, 4, 0, _X32_BIT),  # x32: to the end
+        (jgt, 2, 0, LAST_KNOWN),  # refuse
+        (jge, 0, 2, HOLE[0]),  # below the hole: to the end
+        (jgt, 1, 0, HOLE[1]),  # above it: to the end
+        refuse,
+    ]
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
