@@ -50,6 +50,13 @@ ROOMS = (
         libraries=("bpf",),
         include_dirs=("csrc/base", "bpf", "csrc/sensors"),
     ),
+    Room(
+        name="ring",
+        headers=("csrc/base/hark_ring.h", "csrc/mediator/hark_reasons.h"),
+        sources=("csrc/base/hark_ring.c",),
+        include_dirs=("csrc/base", "csrc/mediator"),
+        cflags=("-D_GNU_SOURCE",),
+    ),
 )
 
 

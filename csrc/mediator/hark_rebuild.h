@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Heads written anew from parsed fields, so that nothing a peer may read differently survives.
+ * Order, spelling and values of end-to-end fields are kept; hop-by-hop fields (RFC 9110, 7.6.1) and
+ * what Connection nominates are dropped; framing fields say what hark itself will send. Pure.
+ */
+#ifndef HARK_REBUILD_H
+#define HARK_REBUILD_H
+
+#include "hark_check.h"
+#include "hark_cred.h"
+#include "hark_h1.h"
+
+enum hark_framing {
+	HARK_FRAMING_NONE = 0,    /* no body follows */
+	HARK_FRAMING_LENGTH = 1,  /* Content-Length as it came */
+	HARK_FRAMING_CHUNKED = 2, /* */
+	HARK_FRAMING_EOF = 3      /* until the connection ends */
+};
+
+/* What happened to a request's placeholders, told while its head is written. */
+struct hark_rebuild_notes {
+	void (*substituted)(void *ctx, uint32_t secret, const uint8_t *name, size_t nname);
+	void (*elsewhere)(void *ctx, uint32_t secret, const uint8_t *name, size_t nname);
+	void *ctx;
+};
+
+/*
+ * The request for the upstream. `host` decides which placeholders are replaced. Framing follows the
+ * head: chunked, length or none.
+ */
+HARK_MUST_USE int
+hark_rebuild_request(const struct hark_head *head, const struct hark_target *target,
+		     const struct hark_policy *policy, const struct hark_host *host,
+		     const struct hark_rebuild_notes *notes, struct hark_buf *out);
+
+/*
+ * The response for the agent. `scan` replaces reflected credentials in the values, may be NULL.
+ * `close` announces the end of the connection; `keep_alive_10` tells an HTTP/1.0 client that it
+ * stays. A head with a body that hark frames anew loses its Content-Length.
+ */
+struct hark_response_plan {
+	enum hark_framing framing;
+	bool close;
+	bool keep_alive_10;
+	bool keep_length; /* HEAD and 304: Content-Length describes a body that is not sent */
+};
+
+HARK_MUST_USE int hark_rebuild_response(const struct hark_head *head,
+					const struct hark_response_plan *plan,
+					const struct hark_cred *const *creds, size_t ncreds,
+					uint64_t *reflected, struct hark_buf *out);
+
+/* Trailer lines without fields that may not stand there (RFC 9110, 6.5.1). */
+HARK_MUST_USE int hark_rebuild_trailers(const struct hark_buf *lines,
+					const struct hark_cred *const *creds, size_t ncreds,
+					uint64_t *reflected, struct hark_buf *out);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* No cage: for sanitizer builds only, never for a run. */
+#include "hark_sandbox.h"
+
+int hark_sandbox_limits(uint64_t descriptors, struct hark_err *err)
+{
+	(void)descriptors;
+	(void)err;
+	return 0;
+}
+
+int hark_sandbox_enter(bool drop_ids, uint32_t uid, uint32_t gid, struct hark_err *err)
+{
+	(void)drop_ids;
+	(void)uid;
+	(void)gid;
+	(void)err;
+	return 0;
+}
