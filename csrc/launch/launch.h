@@ -19,12 +19,7 @@
 #include "hark_fd.h"
 #include "plan.h"
 
-enum launch_limit {
-	LAUNCH_WATCHES = 8,
-	LAUNCH_USERNS = 4,
-	LAUNCH_V1 = 8,
-	LAUNCH_PATH = 4096
-};
+enum launch_limit { LAUNCH_WATCHES = 8, LAUNCH_USERNS = 4, LAUNCH_V1 = 8, LAUNCH_PATH = 4096 };
 
 struct launch_net {
 	int host, m, a; /* network namespaces */
@@ -34,7 +29,7 @@ struct launch_net {
 };
 
 struct launch_cgroup {
-	int fd;		  /* cgroup v2 folder of the run, or -1 */
+	int fd;           /* cgroup v2 folder of the run, or -1 */
 	const char *path; /* borrowed from the plan */
 	uint64_t id;
 	const char *v1_path[LAUNCH_V1];
@@ -44,8 +39,8 @@ struct launch_cgroup {
 
 /* The root under construction; used in init only. */
 struct launch_root {
-	int fd;	       /* the new root */
-	int stage;     /* its scratch tmpfs: l/ layers, over/ staged files, empty/ */
+	int fd;         /* the new root */
+	int stage;      /* its scratch tmpfs: l/ layers, over/ staged files, empty/ */
 	char path[256]; /* of the scratch tmpfs, as mounts name it */
 	unsigned int layers;
 	uint32_t owner; /* the run's uid 0, as the kernel sees it */
@@ -53,7 +48,7 @@ struct launch_root {
 
 /* Where the bundle lies and where it goes. Indexes into launch.fds, UINT16_MAX: none. */
 struct launch_publish {
-	uint16_t runs;	      /* the folder that holds the run's folder */
+	uint16_t runs;        /* the folder that holds the run's folder */
 	const char *run_name; /* borrowed from the plan, as all below */
 	uint16_t dest;
 	const char *dest_name;
@@ -64,13 +59,13 @@ struct launch_publish {
 
 struct launch_watch {
 	uint32_t cause; /* enum hark_exit_cause */
-	uint16_t at;	/* in launch.fds */
+	uint16_t at;    /* in launch.fds */
 };
 
 struct launch {
 	struct hark_chan rec;
 	struct plan plan;
-	int fds[HARK_PLAN_FDS]; /* what the plan names by index; owned */
+	int fds[HARK_PLAN_FDS];   /* what the plan names by index; owned */
 	bool keep[HARK_PLAN_FDS]; /* the warden's own; the rest is closed once init has them */
 	size_t nfds;
 	uint32_t at_op; /* op being carried out, UINT32_MAX when none */
@@ -92,18 +87,18 @@ struct launch {
 	pid_t init_pid, agent_pid;
 	uint32_t wait_status, stragglers;
 	bool init_reaped, agent_exited;
-	int tty;       /* init: the terminal's slave side, or -1; warden: its master side until sent */
-	char **envp;   /* agent */
+	int tty; /* init: the terminal's slave side, or -1; warden: its master side until sent */
+	char **envp; /* agent */
 };
 
 /* What init and agent tell the warden: one packet each over a SOCK_SEQPACKET pair. */
 enum report_kind {
-	REPORT_AGENT = 1,	/* sent by the agent: its pid travels as credentials */
-	REPORT_FAILED = 2,	/* a step failed before exec */
-	REPORT_EXITED = 3,	/* value: wait status of the agent */
-	REPORT_STOPPED = 4,	/* the agent's job stopped */
+	REPORT_AGENT = 1,   /* sent by the agent: its pid travels as credentials */
+	REPORT_FAILED = 2,  /* a step failed before exec */
+	REPORT_EXITED = 3,  /* value: wait status of the agent */
+	REPORT_STOPPED = 4, /* the agent's job stopped */
 	REPORT_CONTINUED = 5,
-	REPORT_TTY = 6		/* one descriptor: the terminal's master side */
+	REPORT_TTY = 6 /* one descriptor: the terminal's master side */
 };
 
 struct report {

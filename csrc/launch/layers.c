@@ -13,9 +13,7 @@
 
 #include "hark_fd.h"
 
-enum {
-	PATH_BYTES = 4096
-};
+enum { PATH_BYTES = 4096 };
 
 /* The kernel's own words about a refused mount, where the context has any. */
 static int fs_failed(int fs, const char *type, int code, struct hark_err *err)
@@ -85,7 +83,8 @@ int clone_mount(int fd, const char *path, int userns, unsigned int attr, struct 
 	if (userns >= 0 && set_attr(mnt, 0, userns) < 0) {
 		(void)hark_err_set(err, errno, "%s: no idmapped mount here: %s", path,
 				   strerror(errno));
-		(void)hark_err_hint(err, "the file system below it does not support idmapped mounts");
+		(void)hark_err_hint(err,
+				    "the file system below it does not support idmapped mounts");
 		return -2;
 	}
 	if (set_attr(mnt, attr, -1) < 0)
@@ -104,7 +103,8 @@ int attach(int mount, int place, const char *what, struct hark_err *err)
 
 int open_in(int root, const char *path, uint64_t extra_flags)
 {
-	const struct open_how how = {.flags = (unsigned int)O_PATH | (unsigned int)O_CLOEXEC | extra_flags,
+	const struct open_how how = {.flags = (unsigned int)O_PATH | (unsigned int)O_CLOEXEC |
+					      extra_flags,
 				     .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
 
 	return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));

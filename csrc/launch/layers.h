@@ -13,9 +13,7 @@
 
 #include "hark_err.h"
 
-enum {
-	FS_OPTS = 8
-};
+enum { FS_OPTS = 8 };
 
 struct fs_opt {
 	const char *key;

@@ -9,9 +9,7 @@
 
 #include "launch.h"
 
-enum {
-	CONTROL_FD = 3
-};
+enum { CONTROL_FD = 3 };
 
 static struct launch *launch_new(void)
 {
@@ -46,7 +44,8 @@ int main(void)
 	int r;
 
 	if (!is_control(CONTROL_FD)) {
-		(void)fputs("hark: error: hark-launch is started by hark run, not by hand\n", stderr);
+		(void)fputs("hark: error: hark-launch is started by hark run, not by hand\n",
+			    stderr);
 		return 125;
 	}
 	if (clearenv() != 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)

@@ -38,7 +38,7 @@ static const struct op_def op_defs[] = {
 	{HARK_OP_USERNS, 0, false, true, "(www)(www)"},
 	{HARK_OP_HOSTNAME, 0, true, false, "s"},
 	{HARK_OP_ROOT, 0, true, true, "swq"},
-	{HARK_OP_LINK, 0, false, false, "ss"},
+	{HARK_OP_LINK, HARK_OPF_STAGED, false, false, "ss"},
 	{HARK_OP_STAGE_DIR, 0, false, false, "swww"},
 	{HARK_OP_STAGE_FILE, 0, false, false, "swwwB"},
 	{HARK_OP_TREE, HARK_OPF_OPTIONAL | HARK_OPF_IDMAP_OPTIONAL | HARK_OPF_STAGED, false, false,
@@ -62,13 +62,11 @@ static const struct op_def op_defs[] = {
 	{HARK_OP_EXEC, 0, true, true, "s(s)"},
 };
 
-enum {
-	OP_DEFS = sizeof(op_defs) / sizeof(op_defs[0])
-};
+enum { OP_DEFS = sizeof(op_defs) / sizeof(op_defs[0]) };
 
 struct check {
 	size_t nfds;
-	unsigned int userns;	    /* USERNS ops so far */
+	unsigned int userns;        /* USERNS ops so far */
 	unsigned int seen[OP_DEFS]; /* ops of each kind */
 	uint16_t phase;
 };

@@ -13,17 +13,12 @@
 #include "hark_plan.h"
 #include "hark_tlv.h"
 
-enum plan_phase {
-	PLAN_WARDEN = 0,
-	PLAN_HOST = 1,
-	PLAN_ROOT = 2,
-	PLAN_AGENT = 3
-};
+enum plan_phase { PLAN_WARDEN = 0, PLAN_HOST = 1, PLAN_ROOT = 2, PLAN_AGENT = 3 };
 
 struct plan_op {
 	uint16_t op;
 	uint16_t flags;
-	uint32_t index;	      /* place in the plan, for error reports */
+	uint32_t index;       /* place in the plan, for error reports */
 	struct hark_cur body; /* take a copy to read from */
 };
 

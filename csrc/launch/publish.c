@@ -17,10 +17,7 @@
 
 #include "launch.h"
 
-enum {
-	CHUNK = 1 << 20,
-	GROUPS_MAX_ = 1024
-};
+enum { CHUNK = 1 << 20, GROUPS_MAX_ = 1024 };
 
 static int copy_bytes(int from, int to)
 {

@@ -38,7 +38,7 @@ enum {
 
 /* Where a layer or tree comes from. */
 struct source {
-	int fd;	    /* a detached mount, or -1 */
+	int fd;     /* a detached mount, or -1 */
 	int userns; /* idmap, or -1 */
 	const char *path;
 	const char *to;
@@ -189,26 +189,31 @@ static int make_parent(int root, const char *path, const char **name, struct har
 	return make_dirs(root, parent, 0755, err);
 }
 
-int step_link(struct launch *l, const struct plan_op *op, struct hark_err *err)
-{
-	struct hark_cur cur = op->body;
-	const char *target = hark_cur_str(&cur);
-	const char *path = hark_cur_str(&cur);
-	const char *name;
-	hark_autofd dir = make_parent(l->new_root.fd, path, &name, err);
-
-	if (dir < 0)
-		return -1;
-	if (symlinkat(target, dir, name) < 0)
-		return hark_err_set(err, errno, "link %s: %s", path, strerror(errno));
-	return 0;
-}
-
 static int open_over(const struct launch *l, struct hark_err *err)
 {
 	int fd = openat(l->new_root.stage, "over", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	return fd < 0 ? hark_err_set(err, errno, "/.hark/over: %s", strerror(errno)) : fd;
+}
+
+int step_link(struct launch *l, const struct plan_op *op, struct hark_err *err)
+{
+	struct hark_cur cur = op->body;
+	const char *target = hark_cur_str(&cur);
+	const char *path = hark_cur_str(&cur);
+	const bool staged = op->flags & HARK_OPF_STAGED;
+	hark_autofd over = staged ? open_over(l, err) : -1;
+	hark_autofd dir = -1;
+	const char *name;
+
+	if (staged && over < 0)
+		return -1;
+	dir = make_parent(staged ? over : l->new_root.fd, path, &name, err);
+	if (dir < 0)
+		return -1;
+	if (symlinkat(target, dir, name) < 0)
+		return hark_err_set(err, errno, "link %s: %s", path, strerror(errno));
+	return 0;
 }
 
 int step_stage_dir(struct launch *l, const struct plan_op *op, struct hark_err *err)
@@ -406,8 +411,8 @@ static int bind_device(struct launch *l, const char *path, struct hark_err *err)
 static int dev_links(struct launch *l, struct hark_err *err)
 {
 	static const char *const links[][2] = {
-		{"pts/ptmx", "ptmx"},		{"/proc/self/fd", "fd"},
-		{"/proc/self/fd/0", "stdin"},	{"/proc/self/fd/1", "stdout"},
+		{"pts/ptmx", "ptmx"},          {"/proc/self/fd", "fd"},
+		{"/proc/self/fd/0", "stdin"},  {"/proc/self/fd/1", "stdout"},
 		{"/proc/self/fd/2", "stderr"},
 	};
 	hark_autofd dev = open_in(l->new_root.fd, "/dev", O_DIRECTORY);
@@ -431,7 +436,7 @@ static int dev_pts(struct launch *l, struct hark_err *err)
 
 int step_dev(struct launch *l, const struct plan_op *op, struct hark_err *err)
 {
-	static const char *const nodes[] = {"/dev/null",   "/dev/zero",	   "/dev/full",
+	static const char *const nodes[] = {"/dev/null",   "/dev/zero",    "/dev/full",
 					    "/dev/random", "/dev/urandom", "/dev/tty"};
 	struct hark_cur cur = op->body;
 	uint64_t shm_bytes = hark_cur_u64(&cur);
@@ -491,8 +496,12 @@ static int mount_overlay(struct launch *l, const char *lower, const char *upper_
 {
 	char upper[LAYER_PATH + 8];
 	char work[LAYER_PATH + 8];
-	const struct fs_opt opts[] = {{"lowerdir", lower}, {"upperdir", upper},	 {"workdir", work},
-				      {"redirect_dir", "on"}, {"metacopy", "off"}, {"index", "on"},
+	const struct fs_opt opts[] = {{"lowerdir", lower},
+				      {"upperdir", upper},
+				      {"workdir", work},
+				      {"redirect_dir", "on"},
+				      {"metacopy", "off"},
+				      {"index", "on"},
 				      {0}};
 	hark_autofd mnt = -1;
 

@@ -16,9 +16,7 @@
 
 #include "launch.h"
 
-enum {
-	MAP_TEXT = 2048
-};
+enum { MAP_TEXT = 2048 };
 
 /* "inside outside count" lines from {u32 n, {u32, u32, u32}[n]}. */
 static int map_text(struct hark_cur *cur, char *out, size_t size, struct hark_err *err)

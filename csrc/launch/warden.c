@@ -26,7 +26,7 @@ enum {
 };
 
 enum event {
-	EV_MSG,	     /* .msg, .fds */
+	EV_MSG,      /* .msg, .fds */
 	EV_REPORT,   /* .rep, .pid, .fd */
 	EV_EXECED,   /* the agent has left our code */
 	EV_INIT,     /* init is dead */
@@ -173,14 +173,7 @@ static bool find_death(struct warden *w, const struct pollfd *p)
 	return false;
 }
 
-enum {
-	P_REPORTS,
-	P_EXECD,
-	P_INIT,
-	P_REC,
-	P_TERM,
-	P_WATCH
-};
+enum { P_REPORTS, P_EXECD, P_INIT, P_REC, P_TERM, P_WATCH };
 
 /* Reports come first, so that an agent's own end is never mistaken for init's. */
 static enum event pick(struct warden *w, const struct pollfd *p)
@@ -222,8 +215,8 @@ static enum event next_event(struct warden *w, uint64_t deadline_ns)
 		p[P_REC] = (struct pollfd){w->recorder_gone ? -1 : l->rec.fd, POLLIN, 0};
 		p[P_TERM] = (struct pollfd){w->term, POLLIN, 0};
 		for (i = 0; i < l->watch_n; i++)
-			p[P_WATCH + i] = (struct pollfd){
-				w->watching ? l->fds[l->watch[i].at] : -1, POLLIN, 0};
+			p[P_WATCH + i] = (struct pollfd){w->watching ? l->fds[l->watch[i].at] : -1,
+							 POLLIN, 0};
 		n = poll(p, (nfds_t)(P_WATCH + l->watch_n), hark_deadline_poll(deadline_ns));
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -628,8 +621,8 @@ static int fail(struct warden *w, const struct hark_err *why)
 	memcpy(msg.failed.hint, why->hint, sizeof(msg.failed.hint));
 	if (w->recorder_gone)
 		return 1;
-	if (hark_chan_send(&w->l->rec, &msg, HARK_MSG_FAILED, 0, NULL, 0,
-			   hark_deadline_ms(SEND_MS), &err))
+	if (hark_chan_send(&w->l->rec, &msg, HARK_MSG_FAILED, 0, NULL, 0, hark_deadline_ms(SEND_MS),
+			   &err))
 		return 1;
 	return 1;
 }

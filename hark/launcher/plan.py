@@ -51,11 +51,15 @@ class Downgrade:
 
 @dataclass(frozen=True, slots=True)
 class PathGrant:
-    """A path of the host that the agent sees, real (no link in it), with the reason."""
+    """A path of the host that the agent sees, with the reason.
+
+    Folders and files are real paths (no link in them); a link is made anew inside.
+    """
 
     path: str
-    kind: Literal["folder", "file"]
+    kind: Literal["folder", "file", "link"]
     reason: str
+    target: str = ""  # of a link
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,11 +357,14 @@ def _staged_home(b: _Builder) -> list[Op]:
     """
     home = b.request.person.home
     folders = {home: 0o700}
-    files = []
-    for path, kind in _below_home(b):
+    files, links = [], []
+    for path, kind, target in _below_home(b):
         parts = path[len(home) :].strip("/").split("/")
         if kind == "file":
             files.append(path)
+        elif kind == "link":
+            links.append((path, target))
+        if kind != "folder":
             parts = parts[:-1]
         for n in range(1, len(parts) + 1):
             folders.setdefault("/".join([home, *parts[:n]]), 0o755)
@@ -365,14 +372,22 @@ def _staged_home(b: _Builder) -> list[Op]:
     return [
         *(ops.StageDir(path=p, mode=mode, uid=uid, gid=gid) for p, mode in sorted(folders.items())),
         *(ops.StageFile(path=p, mode=0o644, content=b"", uid=uid, gid=gid) for p in sorted(files)),
+        *(ops.Link(target=to, path=p, flags=Flag.STAGED) for p, to in sorted(links)),
     ]
 
 
-def _below_home(b: _Builder) -> list[tuple[str, str]]:
+def _below_home(b: _Builder) -> list[tuple[str, str, str]]:
     r = b.request
-    places = [(r.workspace, "folder"), *((g.path, g.kind) for g in (*r.read, *r.write))]
+    granted = [(g.path, g.kind, g.target) for g in (*r.read, *r.write) if not _seen(b, g.path)]
     home = r.person.home
-    return [(path, kind) for path, kind in places if inside(path, home) and path != home]
+    places = [(r.workspace, "folder", ""), *granted]
+    return [place for place in places if inside(place[0], home) and place[0] != home]
+
+
+def _seen(b: _Builder, path: str) -> bool:
+    """Whether the path is visible without a mount of its own."""
+    folders = [g.path for g in b.request.read if g.kind == "folder" and g.path != path]
+    return any(inside(path, p) for p in ("/usr", "/etc", b.request.workspace, *folders))
 
 
 def _person_mounts(b: _Builder) -> list[Op]:
@@ -380,9 +395,12 @@ def _person_mounts(b: _Builder) -> list[Op]:
     r = b.request
     found: dict[str, Op] = {}
     for grant in r.read:
-        if inside(grant.path, r.workspace) or any(inside(grant.path, p) for p in ("/usr", "/etc")):
-            continue  # visible anyway
-        found[grant.path] = _granted(b, grant)
+        if _seen(b, grant.path):
+            continue
+        if grant.kind != "link":
+            found[grant.path] = _granted(b, grant)
+        elif not inside(grant.path, r.person.home):
+            found[grant.path] = ops.Link(target=grant.target, path=grant.path)
     found[r.person.home] = _home(b, r.person.home in found)
     for n, (path, mode) in enumerate(
         [(r.workspace, r.workspace_mode), *((g.path, r.workspace_mode) for g in r.write)]

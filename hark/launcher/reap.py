@@ -1,0 +1,111 @@
+"""Cleaning up after runs whose parties were all killed.
+
+hark-launch removes what a run made. When it is killed too, the kernel ends the agent's tree (its
+init dies with the launcher) and frees the locks; a cgroup folder and a run folder stay. Whatever
+carries the name of a run whose lock is free is left over, and is removed at the next start. Run
+folders with a bundle or with changes of the agent are evidence: they stay, unlocked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hark.launcher.plan import CGROUP_PREFIX
+from hark.launcher.rundir import BUNDLE_NAME, LOCK_NAME
+from hark.locations import RUNS
+
+if TYPE_CHECKING:
+    from hark.launcher.host import HostFacts
+
+__all__ = ["Reaped", "reap"]
+
+_KILL_WAIT_S = 2.0
+_KILL_STEP_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What a look found: removed paths, and run folders kept as evidence."""
+
+    removed: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+
+def reap(host: HostFacts, runs: Path = RUNS) -> Reaped:
+    """Remove what dead runs left. Never touches a run whose lock is held."""
+    removed: list[Path] = []
+    for folder in _cgroup_folders(host):
+        for path in sorted(folder.glob(CGROUP_PREFIX + "*")):
+            if _is_dead(runs / path.name.removeprefix(CGROUP_PREFIX)) and _remove_cgroup(path):
+                removed.append(path)
+    kept: list[Path] = []
+    for run in sorted(runs.iterdir()) if runs.is_dir() else []:
+        if not _is_dead(run):
+            continue
+        _trim(run)
+        if _is_evidence(run):
+            kept.append(run)
+        else:
+            shutil.rmtree(run, ignore_errors=True)
+            removed.append(run)
+    return Reaped(tuple(removed), tuple(kept))
+
+
+def _cgroup_folders(host: HostFacts) -> list[Path]:
+    found = [host.cgroup] if host.cgroup else []
+    found += [place.folder for place in (host.pids, host.memory) if place and place.folder]
+    return [Path(folder) for folder in dict.fromkeys(found)]
+
+
+def _is_dead(run: Path) -> bool:
+    """Whether nobody holds the run's lock. A folder without one is being made, or is not ours."""
+    try:
+        fd = os.open(run / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return not run.exists()
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _remove_cgroup(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        (path / "cgroup.kill").write_text("1")
+    end = time.monotonic() + _KILL_WAIT_S
+    while True:
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(_KILL_STEP_S)
+        else:
+            return True
+
+
+def _trim(run: Path) -> None:
+    """Remove the throw-away HOME and the overlays' scratch folders."""
+    shutil.rmtree(run / "home", ignore_errors=True)
+    for work in run.glob("layers/*/work"):
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _is_evidence(run: Path) -> bool:
+    if (run / BUNDLE_NAME).exists():
+        return True
+    return any(any(upper.iterdir()) for upper in run.glob("layers/*/upper"))
