@@ -42,9 +42,9 @@ def reap(host: HostFacts, runs: Path = RUNS) -> Reaped:
     """Remove what dead runs left. Never touches a run whose lock is held."""
     removed: list[Path] = []
     for folder in _cgroup_folders(host):
-        for path in sorted(folder.glob(CGROUP_PREFIX + "*")):
-            if _is_dead(runs / path.name.removeprefix(CGROUP_PREFIX)) and _remove_cgroup(path):
-                removed.append(path)
+        named = sorted(folder.glob(CGROUP_PREFIX + "*"))
+        dead = [p for p in named if _is_dead(runs / p.name.removeprefix(CGROUP_PREFIX))]
+        removed += [path for path in dead if _remove_cgroup(path)]
     kept: list[Path] = []
     for run in sorted(runs.iterdir()) if runs.is_dir() else []:
         if not _is_dead(run):
@@ -65,11 +65,12 @@ def _cgroup_folders(host: HostFacts) -> list[Path]:
 
 
 def _is_dead(run: Path) -> bool:
-    """Whether nobody holds the run's lock. A folder without one is being made, or is not ours."""
+    """Whether nobody holds the run's lock.
+
+    Without a lock file it is not known: the folder is being made, or the run is another tree's.
+    """
     try:
         fd = os.open(run / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return not run.exists()
     except OSError:
         return False
     try:

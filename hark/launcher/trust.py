@@ -36,7 +36,7 @@ def check_tree(environment: Mapping[str, str] | None = None) -> bool:
     """
     if is_development(os.environ if environment is None else environment):
         return True
-    if os.geuid() != 0:
+    if os.geteuid() != 0:
         return False
     bad = first_untrusted(_what_runs())
     if bad is not None:
