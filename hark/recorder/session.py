@@ -72,6 +72,7 @@ _NAMES = {
     "init-died": "the init of the run",
     "launcher-died": "hark-launch",
 }
+_NO_ROOM = "there was no room: the agent was faster than the recorder"
 _T = TypeVar("_T")
 
 
@@ -103,6 +104,10 @@ class Ring(Protocol):
     def poll(self) -> Iterable[MediatorRecord]:
         """Return the records that are there; does not wait."""
 
+    @property
+    def next_seq(self) -> int:
+        """Sequence number of the next record; all below it were returned."""
+
 
 class Sensors(Protocol):
     """The kernel's sensors of one run. ``stats`` counts since the run began."""
@@ -121,7 +126,9 @@ class Sensors(Protocol):
 
 
 class Packets(Protocol):
-    """The nflog socket."""
+    """The nflog socket. ``lost``: packets that the kernel could not hand over so far."""
+
+    lost: int
 
     def fileno(self) -> int:
         """Readable when there are packets."""
@@ -353,14 +360,17 @@ class Session:
         self._merger.take_event(Kind.STDIO, now, payload, now)
 
     def _note_losses(self, now: int) -> None:
-        for ring in self._in.sensors.stats():
-            lost = max(ring.dropped, ring.produced - ring.emitted)
-            new = lost - self._dropped.get(ring.name, 0)
-            if new > 0:
-                self._dropped[ring.name] = lost
-                self._merger.lost()
-                detail = "there was no room: the agent was faster than the recorder"
-                payload: Payload = {4: f"kernel {ring.name}", 5: new, 6: detail}
+        lost = {
+            f"kernel {ring.name}": max(ring.dropped, ring.produced - ring.emitted)
+            for ring in self._in.sensors.stats()
+        }
+        if any(count > self._dropped.get(source, 0) for source, count in lost.items()):
+            self._merger.lost()
+        lost["nflog"] = self._in.packets.lost
+        for source, count in lost.items():
+            if (new := count - self._dropped.get(source, 0)) > 0:
+                self._dropped[source] = count
+                payload: Payload = {4: source, 5: new, 6: _NO_ROOM}
                 self._merger.take_event(Kind.LOSS, now, payload, now)
 
     # --- peers ------------------------------------------------------------------------------------
@@ -665,7 +675,10 @@ class Session:
                 6: self._end.reason,
                 7: {name: totals[name] for name in sorted(totals, key=_cbor_text_order)},
                 8: self._end.stragglers,
-                9: [[r.name, r.produced, r.emitted, r.dropped] for r in rings],
+                9: [
+                    *([r.name, r.produced, r.emitted, r.dropped] for r in rings),
+                    ["mediator", self._in.ring.next_seq, self._in.ring.next_seq, 0],
+                ],
                 10: self._end.detail or None,
             }
         )

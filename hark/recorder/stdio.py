@@ -267,10 +267,12 @@ class _Input:
             self._pollable = False
             self._poll_only(self.target)
 
-    def report(self, data: bytes) -> None:
-        """Tell what the agent was given."""
-        if self._sink is not None:
-            self._sink(Stream.STDIN, data, end=False)
+    def give(self) -> None:
+        """Hand over what is pending, as far as the agent takes it, and tell so."""
+        count = os.write(self.target, self._pending)
+        if count and self._sink is not None:
+            self._sink(Stream.STDIN, self._pending[:count], end=False)
+        self._pending = self._pending[count:]
 
     def finished(self) -> None:
         """Handle the end of the operator's stream: the agent sees end of file."""
@@ -301,15 +303,12 @@ class _Input:
         if not self._pending and not self._read():
             return
         try:
-            count = os.write(self.target, self._pending)
+            self.give()
         except BlockingIOError:
-            count = 0
+            pass
         except OSError:  # EPIPE: the agent closed its standard input
             self.close()
             return
-        if count:
-            self.report(self._pending[:count])
-            self._pending = self._pending[count:]
         self.poll()
 
     def _read(self) -> bool:
@@ -405,10 +404,19 @@ class _Shown(_Output):
 class _Typed(_Input):
     """The operator's keys. The master is one descriptor with the output, so it gets its own."""
 
-    def report(self, data: bytes) -> None:
-        """Tell what was typed, but not the bytes when they are not echoed."""
-        if self._sink is not None:
-            self._sink(Stream.TYPED, data if _echoes(self.target) else None, end=False)
+    def give(self) -> None:
+        """Hand over what is pending; the bytes are told only when they were echoed.
+
+        The agent may switch echo on as soon as it has read a password, so the state before counts;
+        it may switch it off while we write, so the state after counts too.
+        """
+        before = _echoes(self.target)
+        count = os.write(self.target, self._pending)
+        data = self._pending[:count]
+        self._pending = self._pending[count:]
+        if count and self._sink is not None:
+            echoed = before and _echoes(self.target)
+            self._sink(Stream.TYPED, data if echoed else None, end=False)
 
     def finished(self) -> None:
         """Stop reading: a terminal that is gone is a hang-up, which hark gets as a signal."""
@@ -442,9 +450,7 @@ class TerminalRelay:
         self._typed = _Typed(operator_in, os.dup(master))
 
     def attach(self, selector: selectors.BaseSelector, sink: Sink) -> None:
-        """Begin: see ``Relay``. The agent's terminal starts with the operator's settings."""
-        with contextlib.suppress(termios.error):
-            termios.tcsetattr(self._master, termios.TCSANOW, self._saved)
+        """Begin: see ``Relay``. The agent may run already: its terminal's settings are its own."""
         self.resized()
         atexit.register(self.restore)
         self._enter_raw()

@@ -128,7 +128,7 @@ def packet_denied(record: kernel.RefusedPacket) -> Payload:
             4: "nft",
             5: "packet_refused",
             6: record.prefix or None,
-            10: address(record.dst),
+            10: address(record.dst) or None,
             11: record.dport if ports else None,
             12: record.proto,
             16: record.sport if ports else None,

@@ -16,12 +16,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from hark.bundle.core import load
 from hark.bundle.events import Kind
 from hark.bundle.format import Header
-from hark.bundle.keys import Trust
+from hark.bundle.keys import SigningKey, Trust
 from hark.bundle.source import BytesSource
 from hark.bundle.verify import VerifyReport, verify_source
 from hark.bundle.writer import BundleWriter, create
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-WAIT_S = 20
+WAIT_S = 8
 
 
 def boot_ns() -> int:
@@ -57,6 +55,8 @@ class Stream:
         self.records: deque[Any] = deque()
         self.wake = os.eventfd(0, os.EFD_NONBLOCK)
         self.broken: Exception | None = None
+        self.lost = 0
+        self.next_seq = 0
 
     def fileno(self) -> int:
         return self.wake
@@ -77,6 +77,7 @@ class Stream:
         out = []
         while self.records:
             out.append(self.records.popleft())
+        self.next_seq += len(out)
         return out
 
 
@@ -190,7 +191,7 @@ class Rig:
     errors: list[BaseException] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.key = Ed25519PrivateKey.generate()
+        self.key = SigningKey.generate()
         self.path = self.folder / "run.hark"
         self.stdout, self.stderr = self.folder / "out", self.folder / "err"
         self.writer: SpyWriter | None = None
@@ -202,7 +203,7 @@ class Rig:
     def open_writer(self) -> SpyWriter:
         sign = sign_by(self.signer.session_side)
         got = self.signer.session_side.recv(WAIT_S)
-        assert got is not None
+        assert got is not None, self.errors
         assert isinstance(got.msg, control.SignerReady)
         header = Header(
             run_id=bytes(16),
@@ -326,5 +327,5 @@ class Rig:
         return result
 
     def verify(self) -> VerifyReport:
-        own = self.key.public_key().public_bytes_raw()
-        return verify_source(BytesSource(self.path.read_bytes()), Trust(own=own), load())
+        trust = Trust(own=self.key.public)
+        return verify_source(BytesSource(self.path.read_bytes()), trust, load())

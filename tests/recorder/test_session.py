@@ -56,7 +56,7 @@ def test_a_run_is_recorded_sealed_and_published(rig: Rig):
     ]
     end = rig.writer.of(Kind.RUN_END)[0]
     assert (end[4], end[5], end[6], end[8]) == (3 << 8, 3, "exited", 0)
-    assert end[9] == [["control", 0, 0, 0], ["bulk", 0, 0, 0]]
+    assert end[9] == [["control", 0, 0, 0], ["bulk", 0, 0, 0], ["mediator", 0, 0, 0]]
     report = rig.verify()
     assert (report.verdict, report.sealed) == (Verdict.VERIFIED, True)
 
@@ -171,10 +171,10 @@ def test_records_that_were_still_in_the_ring_are_written(rig: Rig):
 
 def test_lost_kernel_records_are_told(rig: Rig):
     rig.sensors.rings = [RingStats("bulk", 100, 90, 10)]
+    rig.packets.lost = 3
     rig.run()
-    loss = rig.writer.of(Kind.LOSS)[0]
-    assert (loss[4], loss[5]) == ("kernel bulk", 10)
-    assert rig.writer.of(Kind.RUN_END)[0][9] == [["bulk", 100, 90, 10]]
+    assert [(p[4], p[5]) for p in rig.writer.of(Kind.LOSS)] == [("kernel bulk", 10), ("nflog", 3)]
+    assert rig.writer.of(Kind.RUN_END)[0][9] == [["bulk", 100, 90, 10], ["mediator", 0, 0, 0]]
     assert rig.verify().verdict is Verdict.VERIFIED
 
 
