@@ -45,7 +45,12 @@ ROOMS = (
     ),
     Room(
         name="sensors",
-        headers=("csrc/base/hark_err.h", "bpf/hark_abi.h", "csrc/sensors/hark_sensors.h"),
+        headers=(
+            "csrc/base/hark_err.h",
+            "bpf/hark_abi.h",
+            "csrc/sensors/hark_sensors.h",
+            "csrc/sensors/hark_probe.h",
+        ),
         archives=("build/lib/libharksensors.a",),
         libraries=("bpf",),
         include_dirs=("csrc/base", "bpf", "csrc/sensors"),

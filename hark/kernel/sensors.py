@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hark.kernel.records import KernelRecord
 
-__all__ = ["Place", "Sensors", "cgroup_level"]
+__all__ = ["Place", "Sensors", "cgroup2_mounts", "cgroup_level"]
 
 OBJECT = "hark.bpf.o"
 RING_NAMES = ("control", "bulk")
@@ -215,7 +215,7 @@ def _fault(what: str, err: Any) -> KernelUnsupported:
 def cgroup_level(cgroup_fd: int) -> int:
     """Depth of a cgroup v2 directory below the root of its hierarchy."""
     path = Path(f"/proc/self/fd/{cgroup_fd}").readlink()
-    for root, mount in _cgroup2_mounts():
+    for root, mount in cgroup2_mounts():
         if path.is_relative_to(mount):
             depth = len(path.relative_to(mount).parts) + len(root.parts) - 1
             if depth:
@@ -225,7 +225,7 @@ def cgroup_level(cgroup_fd: int) -> int:
     )
 
 
-def _cgroup2_mounts() -> Iterator[tuple[Path, Path]]:
+def cgroup2_mounts() -> Iterator[tuple[Path, Path]]:
     """(root inside the hierarchy, mount point) of each cgroup v2 mount (proc_pid_mountinfo(5))."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
