@@ -337,54 +337,17 @@ static int on_start_report(struct warden *w, struct hark_err *err)
 	}
 }
 
-static int await_exec(struct warden *w, struct hark_err *err)
-{
-	const uint64_t deadline_ns = hark_deadline_ms(w->l->setup_ms);
-
-	for (;;) {
-		enum event ev = next_event(w, deadline_ns);
-
-		if (ev == EV_EXECED && w->l->agent_pid > 0)
-			return 0;
-		if (ev == EV_EXECED) /* nothing reported it: init died early */
-			continue;
-		if (ev != EV_REPORT)
-			return event_failed(w, ev, "start", err);
-		if (on_start_report(w, err))
-			return -1;
-	}
-}
-
 /* Kept to find executables of processes that are gone by the time the recorder asks. */
 static void open_agent_root(struct launch *l)
 {
 	char path[PATH_BYTES];
 
+	if (l->root >= 0)
+		return;
 	(void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", l->init_pid);
 	l->mntns = open(path, O_RDONLY | O_CLOEXEC);
 	(void)snprintf(path, sizeof(path), "/proc/%d/root", l->init_pid);
 	l->root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-}
-
-static int send_started(struct launch *l, struct hark_err *err)
-{
-	union hark_msg msg = {.started = {.agent_pid = (uint32_t)l->agent_pid,
-					  .init_pid = (uint32_t)l->init_pid}};
-	int r = hark_chan_send(&l->rec, &msg, HARK_MSG_STARTED, 0, &l->tty, l->tty >= 0,
-			       hark_deadline_ms(SEND_MS), err);
-
-	hark_fd_close(&l->tty);
-	return r;
-}
-
-static int start_agent(struct warden *w, struct hark_err *err)
-{
-	struct launch *l = w->l;
-
-	if (init_start(l, err) || await_exec(w, err))
-		return -1;
-	open_agent_root(l);
-	return send_started(l, err);
 }
 
 static void answer_exe(struct warden *w)
@@ -410,6 +373,70 @@ static void send_signal(const struct launch *l, int signo)
 
 	if (signo > 0 && signo < NSIG && to >= 0)
 		(void)syscall(SYS_pidfd_send_signal, to, signo, NULL, 0);
+}
+
+/*
+ * The recorder sees an exec by the kernel's sensors at once, so it may ask for the executable, or
+ * pass a signal on, before init's report of that exec has come here.
+ */
+static int early_message(struct warden *w, struct hark_err *err)
+{
+	hark_fd_close_all(w->fds.fd, w->fds.n);
+	switch (w->msg.head.type) {
+	case HARK_MSG_OPEN_EXE:
+		open_agent_root(w->l);
+		answer_exe(w);
+		return 0;
+	case HARK_MSG_SIGNAL:
+		send_signal(w->l, (int)w->msg.signal.signo);
+		return 0;
+	default:
+		return event_failed(w, EV_MSG, "start", err);
+	}
+}
+
+static int await_exec(struct warden *w, struct hark_err *err)
+{
+	const uint64_t deadline_ns = hark_deadline_ms(w->l->setup_ms);
+
+	for (;;) {
+		enum event ev = next_event(w, deadline_ns);
+
+		if (ev == EV_EXECED && w->l->agent_pid > 0)
+			return 0;
+		if (ev == EV_EXECED) /* nothing reported it: init died early */
+			continue;
+		if (ev == EV_MSG) {
+			if (early_message(w, err))
+				return -1;
+			continue;
+		}
+		if (ev != EV_REPORT)
+			return event_failed(w, ev, "start", err);
+		if (on_start_report(w, err))
+			return -1;
+	}
+}
+
+static int send_started(struct launch *l, struct hark_err *err)
+{
+	union hark_msg msg = {.started = {.agent_pid = (uint32_t)l->agent_pid,
+					  .init_pid = (uint32_t)l->init_pid}};
+	int r = hark_chan_send(&l->rec, &msg, HARK_MSG_STARTED, 0, &l->tty, l->tty >= 0,
+			       hark_deadline_ms(SEND_MS), err);
+
+	hark_fd_close(&l->tty);
+	return r;
+}
+
+static int start_agent(struct warden *w, struct hark_err *err)
+{
+	struct launch *l = w->l;
+
+	if (init_start(l, err) || await_exec(w, err))
+		return -1;
+	open_agent_root(l);
+	return send_started(l, err);
 }
 
 static void send_job(struct warden *w, bool stopped)

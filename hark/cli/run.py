@@ -81,21 +81,27 @@ def agent_command(words: list[str]) -> tuple[bytes, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its status, or 125 when hark failed."""
-    from hark.recorder import startup  # noqa: PLC0415  (after the arguments are known to be good)
+    from hark.recorder import prepare, startup  # noqa: PLC0415 - when the arguments are good
 
-    options = startup.RunOptions(
-        command=agent_command(args.command),
-        policy=Path(args.policy) if args.policy else None,
-        out=Path(args.out) if args.out else None,
-        person=args.person,
-        workspace=args.workspace,
-        key=Path(args.key) if args.key else None,
-        upstream=tuple(parse_upstream(text) for text in args.upstream),
-        upstream_ca=Path(args.upstream_ca) if args.upstream_ca else None,
-        tty=args.tty,
+    prepared = prepare.prepare(
+        prepare.RunOptions(
+            command=agent_command(args.command),
+            policy=Path(args.policy) if args.policy else None,
+            out=Path(args.out) if args.out else None,
+            person=args.person,
+            workspace=args.workspace,
+            key=Path(args.key) if args.key else None,
+            upstream=tuple(parse_upstream(text) for text in args.upstream),
+            upstream_ca=Path(args.upstream_ca) if args.upstream_ca else None,
+            tty=args.tty,
+        )
     )
     if args.dry_run or args.explain_paths:
-        lines = startup.explain(options, paths_only=args.explain_paths)
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        explain = startup.explain if args.dry_run else startup.explain_paths
+        sys.stdout.write("".join(f"{line}\n" for line in explain(prepared)))
         return 0
-    return startup.run(options)
+    result = startup.record(prepared)
+    sys.stderr.write("".join(f"{line}\n" for line in result.lines))
+    if result.published:
+        sys.stderr.write(f"hark: recorded {result.path}\n")
+    return result.exit_code

@@ -1,0 +1,269 @@
+"""From the command line to everything a run is decided by, before anything is made.
+
+Rules: reads files as the person, changes nothing, starts nothing. What this returns is what
+``--dry-run`` shows and what ``startup`` carries out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ulid import ULID
+
+from hark import limits
+from hark.errors import InputError, KernelUnsupported, LaunchError
+from hark.kernel.probe import probe
+from hark.launcher import grants, trust
+from hark.locations import SYSTEM_POLICY
+from hark.policy.compile import compile_policy, compile_redirects
+from hark.policy.environment import agent_environment, expand_path
+from hark.policy.layers import load_policy
+from hark.policy.model import CompiledPolicy, Redirect, Workspace
+from hark.policy.person import Person, find_person
+from hark.policy.privileges import acting_as
+from hark.policy.secrets import Secret, load_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hark.launcher.plan import PathGrant
+    from hark.policy.capabilities import Capabilities
+
+__all__ = ["Destination", "Paths", "Prepared", "RunOptions", "prepare"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What ``hark run`` was asked for; ``None`` is "not said"."""
+
+    command: tuple[bytes, ...]
+    policy: Path | None = None
+    out: Path | None = None
+    person: str | None = None
+    workspace: Workspace | None = None
+    key: Path | None = None
+    upstream: tuple[tuple[str, bytes, int], ...] = ()
+    upstream_ca: Path | None = None
+    tty: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where the bundle goes: ``name`` in the folder ``fd``, which the person opened."""
+
+    fd: int
+    name: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """The program, and what the agent sees of the host, with reasons. ``notes`` are to print."""
+
+    file: str
+    argv: tuple[bytes, ...]
+    search: bytes  # PATH inside
+    read: tuple[PathGrant, ...]
+    write: tuple[PathGrant, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A run that was decided, and of which nothing exists yet. ``development``: HARK_DEV=1."""
+
+    run: ULID
+    command: tuple[bytes, ...]
+    cwd: str
+    person: Person
+    policy: CompiledPolicy
+    paths: Paths
+    secrets: tuple[Secret, ...]
+    environment: tuple[tuple[bytes, bytes], ...]
+    redirects: tuple[Redirect, ...]
+    upstream_ca: bytes
+    capabilities: Capabilities
+    destination: Destination
+    key_fd: int
+    tty: bool
+    development: bool
+    created_unix_ns: int
+
+
+def prepare(options: RunOptions, outer: Mapping[bytes, bytes] | None = None) -> Prepared:
+    """Decide a run. Raises HarkError with what is wrong, before anything was made."""
+    outer = os.environb if outer is None else outer
+    require_root()
+    development = trust.check_tree()
+    run = ULID()
+    person = find_person(options.person, outer)
+    cwd = working_folder(person)
+    policy = policy_of(options, person, cwd)
+    secrets = load_secrets(policy.secrets, outer, run)
+    with acting_as(person):
+        paths = paths_of(options.command, policy, person, cwd, outer)
+        destination = open_destination(options.out, run)
+        upstream_ca = read_roots(options.upstream_ca)
+        key_fd = open_key(options.key)
+    return Prepared(
+        run=run,
+        command=options.command,
+        cwd=cwd,
+        person=person,
+        policy=policy,
+        paths=paths,
+        secrets=secrets,
+        environment=with_path(agent_environment(policy, person, outer, secrets), paths.search),
+        redirects=redirects_of(options, policy),
+        upstream_ca=upstream_ca,
+        capabilities=probe(),
+        destination=destination,
+        key_fd=key_fd,
+        tty=wants_tty(options.tty),
+        development=development,
+        created_unix_ns=time.time_ns(),
+    )
+
+
+def require_root() -> None:
+    """The sandbox, the sensors and the own ids all need root to be made."""
+    if os.geteuid() != 0:
+        raise KernelUnsupported(
+            "hark run needs root",
+            f"the effective user id is {os.geteuid()}",
+            "sudo hark run ...; the agent itself runs as you, without any privilege",
+        )
+
+
+def working_folder(person: Person) -> str:
+    """Return the current folder, which the person must be able to enter."""
+    cwd = os.getcwd()  # noqa: PTH109 - a string is what the plan carries
+    with acting_as(person):
+        if not os.access(cwd, os.R_OK | os.X_OK, effective_ids=True):
+            raise InputError(
+                f"{person.name} cannot enter the folder {cwd}",
+                "the agent works where hark was called",
+                "cd to a folder of that user, or name another with --as",
+            )
+    return cwd
+
+
+def policy_of(options: RunOptions, person: Person, cwd: str) -> CompiledPolicy:
+    """Read, join and compile the policy files, as the person."""
+    policy = load_policy(
+        system=SYSTEM_POLICY, workspace=Path(cwd), explicit=options.policy, person=person
+    )
+    if options.workspace is not None:
+        policy = replace(policy, workspace=options.workspace)
+    return compile_policy(policy)
+
+
+def paths_of(
+    command: tuple[bytes, ...],
+    policy: CompiledPolicy,
+    person: Person,
+    cwd: str,
+    outer: Mapping[bytes, bytes],
+) -> Paths:
+    """Work out what the command needs to run, and what the policy shows; as the person."""
+    files = grants.LocalFiles()
+    read = [expand_path(path, person) for path in policy.policy.read_paths]
+    write = [expand_path(path, person) for path in policy.policy.write_paths]
+    resolved = grants.resolve(
+        grants.Command(
+            argv=tuple(os.fsdecode(word) for word in command),
+            cwd=cwd,
+            path=os.fsdecode(person.path),
+            home=person.home,
+            workspace=cwd,
+            environment={os.fsdecode(k): os.fsdecode(v) for k, v in outer.items()},
+        ),
+        files,
+        (*read, *write),
+    )
+    return Paths(
+        file=resolved.file,
+        argv=tuple(os.fsencode(word) for word in resolved.argv),
+        search=os.fsencode(resolved.path),
+        read=(*resolved.grants, *grants.shown(read, files, "read_paths")),
+        write=grants.shown(write, files, "write_paths"),
+        notes=resolved.notes,
+    )
+
+
+def with_path(
+    environment: tuple[tuple[bytes, bytes], ...], search: bytes
+) -> tuple[tuple[bytes, bytes], ...]:
+    """Set PATH to the folders that exist inside."""
+    return tuple((name, search if name == b"PATH" else value) for name, value in environment)
+
+
+def redirects_of(options: RunOptions, policy: CompiledPolicy) -> tuple[Redirect, ...]:
+    """Check ``--upstream``: each host must be one that the policy allows."""
+    redirects = compile_redirects(options.upstream, policy)
+    if options.upstream_ca is not None and not redirects:
+        raise InputError("--upstream-ca without --upstream", "it is trusted for those hosts alone")
+    return redirects
+
+
+def open_destination(out: Path | None, run: ULID) -> Destination:
+    """Open the folder the bundle goes to; a file that exists is refused now, not at the end."""
+    path = out or Path(f"run-{run}.hark")
+    if path.name in {"", ".", ".."}:
+        raise InputError(f"{path} is not a file name")
+    try:
+        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"cannot open the folder {path.parent}", error.strerror or "") from error
+    try:
+        os.stat(path.name, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        pass
+    else:
+        os.close(fd)
+        raise InputError(
+            f"{path} exists", "a bundle is never overwritten", "name another file with -o"
+        )
+    if not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
+        os.close(fd)
+        raise InputError(f"cannot write into the folder {path.parent}", "permission denied")
+    return Destination(fd=fd, name=path.name, shown=str(path))
+
+
+def read_roots(path: Path | None) -> bytes:
+    """Read ``--upstream-ca``: PEM certificates."""
+    if path is None:
+        return b""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limits.UPSTREAM_CA_MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {path}", error.strerror or "") from error
+    if len(data) > limits.UPSTREAM_CA_MAX_BYTES or b"-----BEGIN CERTIFICATE-----" not in data:
+        raise InputError(f"{path} holds no certificate", "no PEM block in it, or too long")
+    return data
+
+
+def open_key(path: Path | None) -> int:
+    """Open ``--key``; -1: the host's key."""
+    if path is None:
+        return -1
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise InputError(
+            f"cannot open the key {path}", error.strerror or "", "make one: hark keygen"
+        ) from error
+
+
+def wants_tty(chosen: bool | None) -> bool:
+    """Say whether the agent gets a terminal: as chosen, else when both ends here are one."""
+    here = sys.stdin.isatty() and sys.stdout.isatty()
+    if chosen and not here:
+        raise LaunchError("--tty without a terminal", "stdin and stdout must both be terminals")
+    return here if chosen is None else chosen

@@ -1,0 +1,404 @@
+"""Brings up a run's processes in order, then becomes the recorder.
+
+Order, and why. Broker and signer are forked first, while this process has one thread and no
+secret in a table. The mediator is started next, since the agent's files hold its CA. hark-launch
+then makes the network; rules and sensors are in place, and the start is signed and on disk, before
+this process gives up root. Only then the agent may exist.
+
+Rules: root until ``give_up_root``, and nothing of the agent or the network is parsed before it.
+Whatever fails, closing our ends of the control sockets ends everything that was started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import struct
+import sys
+import termios
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hark import __version__, limits
+from hark.bundle.events import Kind
+from hark.bundle.format import Header
+from hark.bundle.writer import BundleWriter, create
+from hark.errors import LaunchError, RecordingFailed
+from hark.kernel.nflog import Reader
+from hark.kernel.sensors import Sensors
+from hark.launcher import netrules, reap, rundir
+from hark.launcher.host import read_facts
+from hark.launcher.ids import Slot, claim_slot
+from hark.launcher.plan import GivenFile, LaunchPlan, LaunchRequest, WatchedProcess, compile_plan
+from hark.launcher.process import Launcher
+from hark.launcher.seccomp import compile_filter
+from hark.launcher.sources import open_sources
+from hark.locations import HOST_KEY, RUNS
+from hark.mediator import broker
+from hark.mediator.config import config_of
+from hark.mediator.process import MediatorProcess
+from hark.policy import control, privileges
+from hark.policy.control import Channel, ExitCause, MsgType, Plain
+from hark.policy.environment import CA_PATH, ca_bind_targets
+from hark.recorder import signer
+from hark.recorder.session import Session, SessionInputs, sign_by
+from hark.recorder.stdio import PipeRelay
+from hark.recorder.translate import compact
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from hark.launcher.host import HostFacts
+    from hark.launcher.process import RunNetwork
+    from hark.launcher.rundir import RunDir
+    from hark.recorder.prepare import Prepared
+    from hark.recorder.session import RunResult
+    from hark.recorder.stdio import Relay
+
+__all__ = ["explain", "explain_paths", "record"]
+
+_WATCHED = (
+    WatchedProcess("mediator", ExitCause.MEDIATOR),
+    WatchedProcess("broker", ExitCause.BROKER),
+    WatchedProcess("signer", ExitCause.SIGNER),
+)
+_WINSIZE = struct.Struct("=HHHH")
+
+
+@dataclass(slots=True)
+class _Parties:
+    """The processes of a run, by the recorder's ends of their control sockets."""
+
+    broker: Channel
+    signer: Channel
+    mediator: MediatorProcess
+    pidfds: dict[str, int]
+    public_key: bytes
+
+
+@dataclass(slots=True)
+class _Streams:
+    """The agent's standard streams: our ends, and what hark-launch is given."""
+
+    relay: Callable[[], Relay | tuple[int, int]]
+    given: dict[str, int]
+
+
+def record(run: Prepared) -> RunResult:
+    """Carry out a prepared run: returns when its bundle is at its place.
+
+    Raises HarkError when the run could not begin; then nothing of it is left.
+    """
+    with ExitStack() as undo:
+        facts = read_facts()
+        reap.reap(facts)
+        slot = claim_slot()
+        folder = rundir.create(RUNS, str(run.run))
+        undo.callback(shutil.rmtree, folder.path, ignore_errors=True)
+        bundle = create(folder.path / rundir.BUNDLE_NAME)
+        parties = _start_parties(run, slot, undo)
+        plan, given = _plan(run, slot, folder, facts, parties.mediator.ca_pem())
+        streams = _streams(run)
+        fds = given | streams.given | parties.pidfds
+        launcher = Launcher.start(plan, fds)
+        undo.callback(launcher.close)
+        network = launcher.wait_network()
+        netrules.apply(network.netns)
+        sensors = Sensors.attach(network.cgroup, network.cgroup_id)
+        undo.callback(sensors.detach)
+        parties.mediator.listen([network.tcp4, network.tcp6])
+        parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
+        writer = _begin_bundle(run, bundle, parties, plan, slot)
+        _close_given(fds, network)
+        _give_up_root(slot)
+        undo.pop_all()
+        return Session(
+            SessionInputs(
+                writer=writer,
+                hosts=tuple(host.name for host in run.policy.hosts),
+                secrets=tuple(secret.binding.name for secret in run.secrets),
+                netns_cookie=network.netns_cookie,
+                launch=launcher.channel,
+                mediator=parties.mediator.control,
+                broker=parties.broker,
+                signer=parties.signer,
+                ring=parties.mediator.ring,
+                sensors=sensors,
+                packets=Reader(network.nflog),
+                relay=streams.relay(),
+                bundle=str(folder.path / rundir.BUNDLE_NAME),
+                output=run.destination.shown,
+            )
+        ).run()
+
+
+def explain(run: Prepared) -> list[str]:
+    """Return what ``--dry-run`` prints: the compiled policy and each step of the plan."""
+    request = launch_request(run, Slot(0), b"(the run's CA)\n")
+    plan = compile_plan(request, run.capabilities, read_facts())
+    lost = [f"downgrade {d.feature}: {d.cause}; {d.effect}" for d in plan.downgrades]
+    return [*run.policy.text.splitlines(), "", *plan.describe(), *lost]
+
+
+def explain_paths(run: Prepared) -> list[str]:
+    """Return what ``--explain-paths`` prints: each granted path with its reason."""
+    rows = [("read", grant) for grant in run.paths.read]
+    rows += [("write", grant) for grant in (*run.paths.write,)]
+    lines = [f"{mode:<6} {grant.path}  ({grant.reason})" for mode, grant in rows]
+    workspace = f"write  {run.cwd}  (workspace, {run.policy.policy.workspace})"
+    return [
+        f"run    {run.paths.file}",
+        workspace,
+        *lines,
+        *(f"note   {n}" for n in run.paths.notes),
+    ]
+
+
+# --- the parties ----------------------------------------------------------------------------------
+
+
+def _start_parties(run: Prepared, slot: Slot, undo: ExitStack) -> _Parties:
+    """Fork broker and signer, start the mediator; wait for none of them but the signer."""
+    to_mediator, from_mediator = control.socket_pair()
+    broker_channel, broker_pid = _fork(
+        lambda sock: broker.main(
+            sock,
+            to_mediator,
+            broker.BrokerConfig(
+                policy=run.policy, redirects=run.redirects, uid=slot.broker, gid=slot.broker
+            ),
+        )
+    )
+    undo.callback(broker_channel.close)
+    to_mediator.close()
+    source = signer.KeySource(path=HOST_KEY) if run.key_fd < 0 else signer.KeySource(fd=run.key_fd)
+    signer_channel, signer_pid = _fork(
+        lambda sock: signer.main(sock, source, uid=slot.signer, gid=slot.signer)
+    )
+    undo.callback(signer_channel.close)
+    mediator = MediatorProcess(
+        config_of(
+            run.policy,
+            run.secrets,
+            ids=(slot.mediator, slot.mediator),
+            upstream_ca={r.host: run.upstream_ca.decode() for r in run.redirects}
+            if run.upstream_ca
+            else None,
+        ),
+        from_mediator,
+    )
+    undo.callback(mediator.close)
+    from_mediator.close()
+    pidfds = {
+        "broker": os.pidfd_open(broker_pid),
+        "signer": os.pidfd_open(signer_pid),
+        "mediator": mediator.pidfd(),
+    }
+    key = _public_key(signer_channel)
+    _wait_ready(broker_channel)
+    return _Parties(broker_channel, signer_channel, mediator, pidfds, key)
+
+
+def _fork(main: Callable[[socket.socket], Any]) -> tuple[Channel, int]:
+    """Fork a child that runs ``main`` with its end of a control socket; return ours and its pid."""
+    ours, theirs = control.socket_pair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        main(theirs)
+        os._exit(limits.EXIT_BUG)  # not reached: main never returns
+    theirs.close()
+    return Channel(ours), pid
+
+
+def _public_key(channel: Channel) -> bytes:
+    try:
+        ready, _ = channel.expect(control.SignerReady, limits.SESSION_CONTROL_WAIT_S)
+    except control.PeerClosed:
+        raise LaunchError(
+            "the run cannot be signed", "the signer ended; its message is above"
+        ) from None
+    return ready.public_key
+
+
+def _wait_ready(channel: Channel) -> None:
+    """Wait until the broker has become its own user."""
+    got = channel.recv(limits.SESSION_CONTROL_WAIT_S)
+    if got is None or got.msg.kind is not MsgType.BROKER_READY:
+        raise LaunchError("the broker did not start")
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
+    """Return what the launch plan depends on."""
+    policy = run.policy.policy
+    targets = ca_bind_targets(lambda path: Path(path).exists())
+    return LaunchRequest(
+        run_id=str(run.run),
+        argv=run.paths.argv,
+        file=run.paths.file,
+        cwd=run.cwd,
+        env=run.environment,
+        person=run.person,
+        slot=slot,
+        workspace=run.cwd,
+        workspace_mode=policy.workspace,
+        seccomp=compile_filter(),
+        limits=run.policy.limits,
+        read=run.paths.read,
+        write=run.paths.write,
+        files=(GivenFile(CA_PATH, ca_pem),),
+        covers=tuple(GivenFile(t.path, ca_pem) for t in targets if t.form == "pem"),
+        tty=_terminal_size() if run.tty else None,
+        watched=_WATCHED,
+        destination=run.destination.name,
+        allow_downgrades=policy.allow_downgrades,
+    )
+
+
+def _plan(
+    run: Prepared, slot: Slot, folder: RunDir, facts: HostFacts, ca_pem: bytes
+) -> tuple[LaunchPlan, dict[str, int]]:
+    """Compile the plan, make its layers, and open what it names."""
+    request = launch_request(run, slot, ca_pem)
+    plan = compile_plan(request, run.capabilities, facts)
+    sources = plan.sources()
+    opened = open_sources(sources, run.person)
+    fds = {f"path:{path}": fd for path, fd in zip(sources, opened, strict=True)}
+    fds |= {
+        "slot-lock": slot.lock_fd,
+        "run-lock": folder.lock_fd,
+        "runs": folder.runs_fd,
+        "destination": run.destination.fd,
+    }
+    rundir.make_layers(plan, fds, run.person)
+    return plan, fds
+
+
+def _terminal_size() -> tuple[int, int]:
+    rows, columns, _, _ = _WINSIZE.unpack(fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(_WINSIZE.size)))
+    return rows or limits.TTY_DEFAULT_ROWS, columns or limits.TTY_DEFAULT_COLUMNS
+
+
+def _streams(run: Prepared) -> _Streams:
+    """Make the agent's pipes; with a terminal, hark-launch makes the pty instead."""
+    if run.tty:
+        return _Streams(relay=lambda: (0, 1), given={})
+    stdin_r, stdin_w = os.pipe2(os.O_CLOEXEC)
+    stdout_r, stdout_w = os.pipe2(os.O_CLOEXEC)
+    stderr_r, stderr_w = os.pipe2(os.O_CLOEXEC)
+
+    def relay() -> PipeRelay:
+        # Made after root is gone: it starts threads, and ids are dropped by a single thread.
+        return PipeRelay(stdin=(0, stdin_w), stdout=(stdout_r, 1), stderr=(stderr_r, 2))
+
+    return _Streams(relay=relay, given={"stdin": stdin_r, "stdout": stdout_w, "stderr": stderr_w})
+
+
+# --- the start of the record ----------------------------------------------------------------------
+
+
+def _begin_bundle(
+    run: Prepared, fd: int, parties: _Parties, plan: LaunchPlan, slot: Slot
+) -> BundleWriter:
+    """Write header and run_start, sign head 0 and the first count, and wait for the disk."""
+    writer = BundleWriter(
+        fd,
+        Header(
+            run_id=run.run.bytes,
+            created_unix_ns=run.created_unix_ns,
+            recorder=f"hark/{__version__}",
+            public_key=parties.public_key,
+            created_boot_ns=_boot_ns(),
+            policy_digest=run.policy.digest,
+        ),
+        sign_by(parties.signer),
+        now_boot_ns=_boot_ns,
+        now_unix_ns=time.time_ns,
+    )
+    writer.head()
+    writer.append(Kind.RUN_START, _boot_ns(), _run_start(run, slot))
+    for lost in plan.downgrades:
+        writer.append(Kind.DOWNGRADE, _boot_ns(), {4: lost.feature, 5: lost.cause, 6: lost.effect})
+    writer.head()
+    return writer
+
+
+def _run_start(run: Prepared, slot: Slot) -> dict[int, Any]:
+    """Return the payload of run_start (docs/spec/records.md, kind 1)."""
+    caps = {f.name: f.ok for f in run.capabilities.features}
+    return compact(
+        {
+            4: list(run.command),
+            5: os.fsencode(run.cwd),
+            6: run.policy.text,
+            7: run.policy.digest,
+            8: [list(pair) for pair in run.environment],
+            9: {name: caps[name] for name in sorted(caps, key=lambda n: (len(n), n))},
+            10: "contain",
+            11: "off",
+            12: [[r.host, f"{_shown(r.address)}:{r.port}"] for r in run.redirects],
+            13: [run.person.uid, run.person.gid, run.person.name],
+            14: slot.base,
+            15: __version__,
+            17: run.capabilities.kernel,
+            18: [[s.binding.name, s.placeholder] for s in run.secrets],
+            19: run.policy.policy.workspace,
+            20: [[os.fsencode(g.path), g.reason] for g in (*run.paths.read, *run.paths.write)],
+            21: run.development,
+            22: [host.name for host in run.policy.hosts],
+        }
+    )
+
+
+def _shown(address: bytes) -> str:
+    import ipaddress  # noqa: PLC0415 - only with --upstream
+
+    ip = ipaddress.ip_address(address)
+    return f"[{ip}]" if ip.version == 6 else str(ip)  # noqa: PLR2004 - IPv6
+
+
+def _boot_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+# --- giving up root -------------------------------------------------------------------------------
+
+
+def _close_given(fds: dict[str, int], network: RunNetwork) -> None:
+    """Close what others have their own copies of; the recorder keeps nothing it does not read."""
+    for fd in fds.values():
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    for fd in (
+        network.netns,
+        network.tcp4,
+        network.tcp6,
+        network.udp4,
+        network.udp6,
+        network.cgroup,
+    ):
+        if fd >= 0:
+            os.close(fd)
+
+
+def _give_up_root(slot: Slot) -> None:
+    """Become the recorder: own ids, no capability, a network without an interface."""
+    try:
+        privileges.prctl_name(b"hark-recorder")
+        privileges.leave_network()
+    except OSError as error:
+        raise RecordingFailed(
+            "the recorder cannot give up the network", error.strerror or ""
+        ) from error
+    sys.stdout.flush()
+    sys.stderr.flush()
+    privileges.drop(slot.recorder, slot.recorder)
