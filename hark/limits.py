@@ -130,3 +130,8 @@ LAUNCH_HEAD_BYTES = 4096  # of a program, to tell what it is; a longer #! line i
 # Bounds of its traffic are enum hark_limit in csrc/mediator/hark_policy.h.
 MEDIATOR_START_S = 10.0  # making a CA and loading the bundle takes 30 ms; a loaded host more
 MEDIATOR_END_S = 2.0  # it leaves at end of file; then it is killed
+
+# --- start of a run -------------------------------------------------------------------------------
+UPSTREAM_CA_MAX_BYTES = 1 << 20  # a whole system bundle has 220 kB
+TTY_DEFAULT_ROWS = 24  # of a terminal that does not know its size, as a serial line
+TTY_DEFAULT_COLUMNS = 80

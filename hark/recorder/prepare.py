@@ -23,7 +23,6 @@ from hark.locations import SYSTEM_POLICY
 from hark.policy.compile import compile_policy, compile_redirects
 from hark.policy.environment import agent_environment, expand_path
 from hark.policy.layers import load_policy
-from hark.policy.model import CompiledPolicy, Redirect, Workspace
 from hark.policy.person import Person, find_person
 from hark.policy.privileges import acting_as
 from hark.policy.secrets import Secret, load_secrets
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from hark.launcher.plan import PathGrant
     from hark.policy.capabilities import Capabilities
+    from hark.policy.model import CompiledPolicy, Redirect, Workspace
 
 __all__ = ["Destination", "Paths", "Prepared", "RunOptions", "prepare"]
 
