@@ -238,7 +238,7 @@ class Merger:
                 self.totals[event.kind.name.lower()] += 1
                 yield event
 
-    def counts(self, record: kernel.SyscallCount) -> Actor | None:
+    def process(self, record: kernel.SyscallCount) -> Actor | None:
         """Return the process whose calls were counted, as its main thread."""
         task = kernel.Task(record.tgid, record.tgid, record.start_ns)
         return self._processes.actor(task)
@@ -484,6 +484,9 @@ class Merger:
         owner = self._flow_of(message)
         self.totals["dns_unattributed"] += owner is None
         yield self._by_owner(Kind.DNS, item.boot_ns, translate.dns(message), owner, cookie=True)
+        if message.rcode and not message.allowed:
+            payload = translate.dns_denied(message)
+            yield self._by_owner(Kind.DENIED, item.boot_ns, payload, owner, cookie=True)
 
     def _dial(self, item: _Item) -> Iterator[Merged]:
         message, ident = item.record.message, item.record.ident

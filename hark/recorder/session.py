@@ -20,17 +20,17 @@ import selectors
 import signal
 import socket
 import time
-from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hark import limits
 from hark.bundle.events import Kind
 from hark.errors import HarkError, RecordingFailed
-from hark.kernel.records import Exec
+from hark.kernel.records import Exec, RingStats
 from hark.policy import control
-from hark.policy.control import Channel, ExitCause, MsgType, PeerBroken, PeerClosed, Plain
+from hark.policy.control import Channel, MsgType, PeerBroken, PeerClosed, Plain
 from hark.recorder.digest import Digests
+from hark.recorder.ending import Ending, count_events, died, difference_events
+from hark.recorder.inputs import RunResult, SessionInputs
 from hark.recorder.merge import DialRecorded, Merger, RingDurable
 from hark.recorder.stdio import TerminalRelay
 from hark.recorder.translate import Names, Payload, compact
@@ -38,14 +38,10 @@ from hark.recorder.translate import Names, Payload, compact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hark.kernel.records import KernelRecord, RefusedPacket, RingStats, SyscallCount
-    from hark.mediator.records import MediatorRecord
-    from hark.recorder.lineage import Actor
     from hark.recorder.stdio import Relay
 
 __all__ = ["RunResult", "Session", "SessionInputs", "sign_by"]
 
-_COUNTS_PER_EVENT = 4096  # keeps a payload far below the bundle's limit of items
 _FORWARDED = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -55,129 +51,8 @@ _FORWARDED = (
     signal.SIGUSR2,
 )
 _HANDLED = (*_FORWARDED, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
-_CAUSES = {
-    ExitCause.RECORDER: "recorder-died",
-    ExitCause.MEDIATOR: "mediator-died",
-    ExitCause.BROKER: "broker-died",
-    ExitCause.SIGNER: "signer-died",
-    ExitCause.INIT: "init-died",
-}
-
-
-_NAMES = {
-    "recorder-died": "the recorder",
-    "mediator-died": "the mediator",
-    "broker-died": "the broker",
-    "signer-died": "the signer",
-    "init-died": "the init of the run",
-    "launcher-died": "hark-launch",
-}
 _NO_ROOM = "there was no room: the agent was faster than the recorder"
 _T = TypeVar("_T")
-
-
-class Writer(Protocol):
-    """What a session needs of ``hark.bundle.writer.BundleWriter``."""
-
-    def append(self, kind: int, boot_ns: int, payload: dict[int, Any]) -> int:
-        """Add an event."""
-
-    def sync(self) -> None:
-        """Flush, and wait for the disk."""
-
-    def tick(self, now_boot_ns: int) -> None:
-        """Flush and sign what has waited long enough."""
-
-    def salvage(self) -> int:
-        """After an error: drop what could not be written, so that last words can be."""
-
-    def seal(self) -> None:
-        """Write the final head and the end."""
-
-
-class Ring(Protocol):
-    """The mediator's ring. ``poll`` raises HarkError when it is corrupt."""
-
-    def fileno(self) -> int:
-        """Readable when there may be records."""
-
-    def poll(self) -> Iterable[MediatorRecord]:
-        """Return the records that are there; does not wait."""
-
-    @property
-    def next_seq(self) -> int:
-        """Sequence number of the next record; all below it were returned."""
-
-
-class Sensors(Protocol):
-    """The kernel's sensors of one run. ``stats`` counts since the run began."""
-
-    def fileno(self) -> int:
-        """Readable when there are many records."""
-
-    def poll(self) -> Iterable[KernelRecord]:
-        """Return the records that are there; does not wait."""
-
-    def counts(self) -> Iterable[SyscallCount]:
-        """Return the counts of system calls of the whole run."""
-
-    def stats(self) -> Iterable[RingStats]:
-        """Return the counters of each ring."""
-
-
-class Packets(Protocol):
-    """The nflog socket. ``lost``: packets that the kernel could not hand over so far."""
-
-    lost: int
-
-    def fileno(self) -> int:
-        """Readable when there are packets."""
-
-    def poll(self) -> Iterable[RefusedPacket]:
-        """Return the packets that are there; does not wait."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionInputs:
-    """Everything a run hands to its recorder. The session owns it all from now on.
-
-    ``writer``: header, run_start and head 0 are on disk. ``relay``: a ``PipeRelay``, or the
-    operator's terminal as (input, output): then HARK_MSG_STARTED brings the agent's. ``bundle``
-    and ``output`` are for messages only. ``netns_cookie`` comes from HARK_MSG_NET_READY. ``launch``
-    was not told GO yet.
-    """
-
-    writer: Writer
-    hosts: tuple[str, ...]
-    secrets: tuple[str, ...]
-    netns_cookie: int
-    launch: Channel
-    mediator: Channel
-    broker: Channel
-    signer: Channel
-    ring: Ring
-    sensors: Sensors
-    packets: Packets
-    relay: Relay | tuple[int, int]
-    bundle: str
-    output: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """How a run ended. ``exit_code`` is what hark exits with, ``wait_status`` the agent's.
-
-    ``path`` is where the bundle lies; ``published``: at its intended place. ``sealed`` is false
-    when the bundle is a prefix. ``lines`` are for the operator, ready to print.
-    """
-
-    exit_code: int
-    wait_status: int | None
-    reason: str
-    sealed: bool
-    published: bool
-    path: str
-    lines: tuple[str, ...]
 
 
 class _Phase(enum.Enum):
@@ -185,17 +60,6 @@ class _Phase(enum.Enum):
     KILLING = enum.auto()  # something failed; hark-launch was told to kill
     DRAINING = enum.auto()  # the agent's tree is gone; the streams run dry
     DONE = enum.auto()
-
-
-@dataclass(slots=True)
-class _Ending:
-    """What is known about the end, filled in as it comes."""
-
-    reason: str = ""
-    detail: str = ""
-    wait_status: int | None = None
-    stragglers: int = 0
-    errors: list[HarkError] = field(default_factory=list)
 
 
 def sign_by(channel: Channel) -> Callable[[bytes], bytes]:
@@ -237,7 +101,7 @@ class Session:
         self._drained = False
         self._launch_alive = True
         self._writable = True
-        self._end = _Ending()
+        self._end = Ending()
         self._next_stats_ns = 0
         self._dropped: dict[str, int] = {}
         self._discarded = 0
@@ -282,7 +146,7 @@ class Session:
             action(*args)
         except (PeerClosed, PeerBroken) as error:  # a head could not be signed
             self._writable = False
-            self._fail("signer-died", HarkError("the signer of the run died", error.what))
+            self._fail("signer-died", died("signer-died", error.what))
         except HarkError as error:
             self._writable = False
             self._fail("recording-failed", error)
@@ -388,8 +252,7 @@ class Session:
             self._fail(reason, error)
 
     def _peer_gone(self, reason: str) -> None:
-        name = _NAMES[reason]
-        error = HarkError(f"{name} died", "its control socket was closed")
+        error = died(reason, "its control socket was closed")
         if reason == "launcher-died":
             self._launch_alive = False
             self._fail(reason, error)
@@ -557,10 +420,7 @@ class Session:
 
     def _fail(self, reason: str, error: HarkError) -> None:
         """Kill the agent's tree; the first reason stays."""
-        if not self._end.reason:
-            self._end.errors.append(error)
-            self._end.reason = reason
-            self._end.detail = ": ".join(part for part in (error.what, error.cause) if part)
+        self._end.failed(reason, error)
         if self._phase is _Phase.RUNNING:
             self._phase = _Phase.KILLING
             self._deadline_ns = self._clock() + limits.SESSION_KILL_WAIT_NS
@@ -571,15 +431,7 @@ class Session:
         self._begin_draining()
 
     def _exited(self, msg: control.Exited) -> None:
-        self._end.wait_status = msg.wait_status
-        self._end.stragglers = msg.stragglers
-        cause = _CAUSES.get(ExitCause(msg.cause)) if msg.cause in set(ExitCause) else None
-        if cause is not None and self._end.reason in ("", *_CAUSES.values()):
-            # hark-launch watches the processes themselves, so it knows which of them was first.
-            self._end.errors = [HarkError(f"{_NAMES[cause]} died", "the agent was stopped")]
-            self._end.reason = cause
-        if not self._end.reason:
-            self._end.reason = "killed" if msg.cause == ExitCause.KILLED else "exited"
+        self._end.exited(msg)
         self._begin_draining()
 
     def _begin_draining(self) -> None:
@@ -619,14 +471,18 @@ class Session:
             rings = list(self._in.sensors.stats())
             self._note_losses(self._clock())
         self._write_due(self._clock(), drain=True)
+        differences = self._merger.differences()
+        self._written(self._append_all, difference_events(differences))
         self._written(self._append_counts)
-        self._written(self._append_differences)
+        read = self._in.ring.next_seq
+        rings.append(RingStats("mediator", read, read, 0))
         try:
             if not self._writable:
                 lost = self._in.writer.salvage() + self._discarded
-                payload: Payload = {4: "recorder", 5: lost, 6: "the bundle could not be written"}
-                self._append(Kind.LOSS, payload)
-            self._append(Kind.RUN_END, self._run_end(rings))
+                words: Payload = {4: "recorder", 5: lost, 6: "the bundle could not be written"}
+                self._append(Kind.LOSS, words)
+            totals = dict(self._merger.totals) | differences
+            self._append(Kind.RUN_END, self._end.run_end(totals, rings))
             self._in.writer.seal()
         except HarkError as error:
             self._end.errors.append(error)
@@ -636,58 +492,15 @@ class Session:
             return False
         return True
 
+    def _append_counts(self) -> None:
+        self._append_all(count_events(self._in.sensors.counts(), self._merger))
+
+    def _append_all(self, events: Iterable[tuple[Kind, Payload]]) -> None:
+        for kind, payload in events:
+            self._append(kind, payload)
+
     def _append(self, kind: Kind, payload: Payload) -> None:
         self._in.writer.append(kind, self._clock(), payload)
-
-    def _append_counts(self) -> None:
-        processes: dict[tuple[int, int], list[list[int]]] = defaultdict(list)
-        actors: dict[tuple[int, int], Actor | None] = {}
-        for record in self._in.sensors.counts():
-            key = (record.tgid, record.start_ns)
-            processes[key].append([record.nr, record.errno, record.count])
-            actors.setdefault(key, self._merger.counts(record))
-        for key, rows in sorted(processes.items()):
-            actor = actors[key]
-            for at in range(0, len(rows), _COUNTS_PER_EVENT):
-                part = sorted(rows)[at : at + _COUNTS_PER_EVENT]
-                value = actor.value() if actor else None
-                self._append(Kind.SYSCALL_COUNTS, compact({1: value, 4: part}))
-
-    def _append_differences(self) -> None:
-        differences = self._merger.differences()
-        explain = {
-            "conns_unattributed": "connections whose connect the kernel did not report",
-            "connects_unmet": "connects that neither the mediator nor the rules saw",
-            "sockets_forgotten": "the table of sockets was full",
-            "processes_forgotten": "the table of processes was full",
-            "conns_forgotten": "the table of connections was full",
-        }
-        for source, detail in explain.items():
-            if count := differences.get(source):
-                self._append(Kind.LOSS, {4: source, 5: count, 6: detail})
-
-    def _run_end(self, rings: list[RingStats]) -> Payload:
-        totals = dict(self._merger.totals) | self._merger.differences()
-        return compact(
-            {
-                4: self._end.wait_status,
-                5: self._exit_code(),
-                6: self._end.reason,
-                7: {name: totals[name] for name in sorted(totals, key=_cbor_text_order)},
-                8: self._end.stragglers,
-                9: [
-                    *([r.name, r.produced, r.emitted, r.dropped] for r in rings),
-                    ["mediator", self._in.ring.next_seq, self._in.ring.next_seq, 0],
-                ],
-                10: self._end.detail or None,
-            }
-        )
-
-    def _exit_code(self) -> int:
-        status = self._end.wait_status
-        if self._end.reason != "exited" or status is None:
-            return RecordingFailed.exit_code
-        return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
     def _publish(self) -> bool:
         """Have hark-launch bring the bundle to its place."""
@@ -719,7 +532,7 @@ class Session:
         if not published:
             lines.append(f"hark: the bundle lies at {path}")
         return RunResult(
-            exit_code=self._exit_code(),
+            exit_code=self._end.exit_code,
             wait_status=self._end.wait_status,
             reason=self._end.reason,
             sealed=sealed,
@@ -745,12 +558,6 @@ def _all(poll: Callable[[], Iterable[_T]]) -> Iterator[_T]:
             yield record
         if empty:
             return
-
-
-def _cbor_text_order(text: str) -> tuple[int, bytes]:
-    """Canonical CBOR: shorter keys first, then bytewise (docs/spec/bundle.md, "CBOR profile")."""
-    data = text.encode()
-    return (len(data), data)
 
 
 def _caught(_number: int, _frame: object) -> None:

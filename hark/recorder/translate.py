@@ -22,6 +22,7 @@ __all__ = ["Names", "Payload", "address", "compact", "request_line"]
 Payload = dict[int, Any]
 
 _FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}
+_DNS_PORT = 53
 _MAPPED = bytes(10) + b"\xff\xff"  # RFC 4291 section 2.5.5.2
 
 
@@ -235,6 +236,25 @@ def dns(message: control.Dns) -> Payload:
             8: message.rule or None,
             9: message.sport,
             10: family_address(message.family, message.dst),
+        }
+    )
+
+
+def dns_denied(message: control.Dns) -> Payload:
+    """Kind 11, layer ``dns``: a question that got an error instead of an answer.
+
+    A denied name is no such case: it gets an address, and its connection is refused.
+    """
+    return compact(
+        {
+            4: "dns",
+            5: "question_refused",
+            6: message.rule or None,
+            9: message.qname.encode("utf-8", "surrogateescape") or None,
+            10: family_address(message.family, message.dst),
+            11: _DNS_PORT,
+            12: int(socket.IPPROTO_UDP),
+            16: message.sport,
         }
     )
 

@@ -230,6 +230,16 @@ def test_a_question_names_the_socket_that_asked():
     assert run.merger.differences()["dns_unattributed"] == 1
 
 
+def test_a_question_that_got_an_error_is_a_denial_too():
+    run = Playbook()
+    bad = dataclasses.replace(question(2, 5353, "\\000.example"), rcode=3, allowed=0, answers=0)
+    run.at(30, udp(1, 20, 5353), dataclasses.replace(bad, rule="invalid-name"))
+    run.end()
+    assert run.lines()[1:] == ["dns@2 20/20:?", "denied@2 20/20:?"]
+    denied = run.out[-1].payload
+    assert (denied[4], denied[6], denied[9]) == ("dns", "invalid-name", b"\\000.example")
+
+
 def test_lost_kernel_records_end_what_is_known_about_udp_ports():
     run = Playbook()
     run.at(30, udp(1, 20, 5353), question(2, 5353))

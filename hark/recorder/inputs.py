@@ -1,0 +1,124 @@
+"""What a session is given, and what comes of it.
+
+Values and protocols only: the streams and the writer are named by what a session needs of them, so
+that this room depends on nobody's internals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hark.kernel.records import KernelRecord, RefusedPacket, RingStats, SyscallCount
+    from hark.mediator.records import MediatorRecord
+    from hark.policy.control import Channel
+    from hark.recorder.stdio import Relay
+
+__all__ = ["Packets", "Ring", "RunResult", "Sensors", "SessionInputs", "Writer"]
+
+
+class Writer(Protocol):
+    """What a session needs of ``hark.bundle.writer.BundleWriter``."""
+
+    def append(self, kind: int, boot_ns: int, payload: dict[int, Any]) -> int:
+        """Add an event."""
+
+    def sync(self) -> None:
+        """Flush, and wait for the disk."""
+
+    def tick(self, now_boot_ns: int) -> None:
+        """Flush and sign what has waited long enough."""
+
+    def salvage(self) -> int:
+        """After an error: drop what could not be written, so that last words can be."""
+
+    def seal(self) -> None:
+        """Write the final head and the end."""
+
+
+class Ring(Protocol):
+    """The mediator's ring. ``poll`` raises HarkError when it is corrupt."""
+
+    def fileno(self) -> int:
+        """Readable when there may be records."""
+
+    def poll(self) -> Iterable[MediatorRecord]:
+        """Return the records that are there; does not wait."""
+
+    @property
+    def next_seq(self) -> int:
+        """Sequence number of the next record; all below it were returned."""
+
+
+class Sensors(Protocol):
+    """The kernel's sensors of one run. ``stats`` counts since the run began."""
+
+    def fileno(self) -> int:
+        """Readable when there are many records."""
+
+    def poll(self) -> Iterable[KernelRecord]:
+        """Return the records that are there; does not wait."""
+
+    def counts(self) -> Iterable[SyscallCount]:
+        """Return the counts of system calls of the whole run."""
+
+    def stats(self) -> Iterable[RingStats]:
+        """Return the counters of each ring."""
+
+
+class Packets(Protocol):
+    """The nflog socket. ``lost``: packets that the kernel could not hand over so far."""
+
+    lost: int
+
+    def fileno(self) -> int:
+        """Readable when there are packets."""
+
+    def poll(self) -> Iterable[RefusedPacket]:
+        """Return the packets that are there; does not wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInputs:
+    """Everything a run hands to its recorder. The session owns it all from now on.
+
+    ``writer``: header, run_start and head 0 are on disk. ``relay``: a ``PipeRelay``, or the
+    operator's terminal as (input, output): then HARK_MSG_STARTED brings the agent's. ``bundle``
+    and ``output`` are for messages only. ``netns_cookie`` comes from HARK_MSG_NET_READY. ``launch``
+    was not told GO yet.
+    """
+
+    writer: Writer
+    hosts: tuple[str, ...]
+    secrets: tuple[str, ...]
+    netns_cookie: int
+    launch: Channel
+    mediator: Channel
+    broker: Channel
+    signer: Channel
+    ring: Ring
+    sensors: Sensors
+    packets: Packets
+    relay: Relay | tuple[int, int]
+    bundle: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run ended. ``exit_code`` is what hark exits with, ``wait_status`` the agent's.
+
+    ``path`` is where the bundle lies; ``published``: at its intended place. ``sealed`` is false
+    when the bundle is a prefix. ``lines`` are for the operator, ready to print.
+    """
+
+    exit_code: int
+    wait_status: int | None
+    reason: str
+    sealed: bool
+    published: bool
+    path: str
+    lines: tuple[str, ...]
