@@ -165,7 +165,19 @@ static int open_stdio(struct launch *l, struct hark_err *err)
 	return tty ? step_tty(l, tty, err) : step_stdio(l, stdio, err);
 }
 
-static _Noreturn void agent_main(struct launch *l, const sigset_t *old)
+/* What the warden ignores or blocks is not the agent's: dispositions survive an exec. */
+static void default_signals(void)
+{
+	sigset_t none;
+	int signo;
+
+	for (signo = 1; signo < NSIG; signo++)
+		(void)signal(signo, SIG_DFL);
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static _Noreturn void agent_main(struct launch *l)
 {
 	const struct report rep = {.kind = REPORT_AGENT};
 	struct hark_err err;
@@ -174,7 +186,7 @@ static _Noreturn void agent_main(struct launch *l, const sigset_t *old)
 	(void)setpgid(0, 0);
 	if (l->tty >= 0)
 		(void)tcsetpgrp(l->tty, getpid());
-	(void)sigprocmask(SIG_SETMASK, old, NULL);
+	default_signals();
 	report_send(l, &rep, -1);
 	if (!launch_phase(l, PLAN_AGENT, &err))
 		(void)hark_err_set(&err, EPROTO, "plan: nothing to execute");
@@ -281,13 +293,24 @@ static void close_wardens(struct launch *l)
 			hark_fd_close(&l->fds[i]);
 }
 
-/* What only the building needed. */
-static void close_rest(struct launch *l)
+/* Close every descriptor from 3 on but these. */
+static void close_others(const int *keep, size_t n)
 {
-	hark_fd_close_all(l->fds, l->nfds);
-	hark_fd_close_all(l->userns, l->userns_n);
-	hark_fd_close_all(l->cgroup.v1_procs, l->cgroup.v1_n);
-	hark_fd_close(&l->cgroup.fd);
+	unsigned int from = 3;
+	size_t i;
+
+	for (;;) {
+		unsigned int next = ~0U;
+
+		for (i = 0; i < n; i++)
+			if (keep[i] >= (int)from && (unsigned int)keep[i] < next)
+				next = (unsigned int)keep[i];
+		if (next > from)
+			(void)syscall(SYS_close_range, from, next == ~0U ? next : next - 1, 0U);
+		if (next == ~0U)
+			return;
+		from = next + 1;
+	}
 }
 
 static int build(struct launch *l, const struct birth *b, struct hark_err *err)
@@ -305,14 +328,13 @@ static int build(struct launch *l, const struct birth *b, struct hark_err *err)
 static void fork_agent(struct launch *l, const struct birth *b, struct hark_err *err)
 {
 	sigset_t all;
-	sigset_t old;
 
 	(void)sigfillset(&all);
-	(void)sigprocmask(SIG_BLOCK, &all, &old);
+	(void)sigprocmask(SIG_BLOCK, &all, NULL);
 	l->agent_pid = fork();
 	if (l->agent_pid == 0) {
 		(void)close(b->alive);
-		agent_main(l, &old);
+		agent_main(l);
 	}
 	if (l->agent_pid < 0) {
 		(void)hark_err_set(err, errno, "fork: %s", strerror(errno));
@@ -333,11 +355,10 @@ static _Noreturn void init_main(struct launch *l, const struct birth *b)
 	if (die_with_warden(b, &err) || build(l, b, &err))
 		give_up(l, &err);
 	fork_agent(l, b, &err);
-	(void)close(b->execd);
-	close_rest(l);
 	(void)setpgid(l->agent_pid, l->agent_pid);
 	(void)sigfillset(&all);
 	sfd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+	close_others((const int[4]){l->reports, b->alive, sfd, l->tty}, 4);
 	if (sfd < 0 || release_stdio())
 		(void)hark_err_set(&err, errno, "init: %s", strerror(errno));
 	if (err.err || keep_cap_kill(&err) || die_with_warden(b, &err))

@@ -59,6 +59,8 @@ class Box:
     started: control.Started | None = None
     run_dir: rundir.RunDir | None = None
     caps: Capabilities = CAPS
+    reaped: bool = False
+    slot_closed: bool = False
     on_network: Callable[[RunNetwork], None] | None = None
     program: Path = PROGRAM
 
@@ -106,7 +108,10 @@ class Box:
             fds[name] = other
             theirs.append(other)
         if self.request.destination is not None and "destination" not in fds:
-            fds["destination"] = sources.open_folder(str(self.tmp), self.request.person)
+            folder = self.tmp / "dest"
+            folder.mkdir(exist_ok=True)
+            os.chown(folder, self.request.person.uid, self.request.person.gid)
+            fds["destination"] = sources.open_folder(str(folder), self.request.person)
             opened.append(fds["destination"])
         rundir.make_layers(self.plan, fds, self.request.person)
         self.launcher = Launcher.start(self.plan, fds, program=self.program)
@@ -129,7 +134,7 @@ class Box:
     def seal(self, exited: Exited, out: dict[str, bytes]) -> Result:
         self.launcher.channel.send(Sealed(int(self.publish)))
         self.launcher.channel.expect(Published, WAIT_S)
-        code = self.launcher.wait()
+        code = self.wait()
         self.close()
         return Result(
             os.waitstatus_to_exitcode(exited.wait_status),
@@ -163,6 +168,20 @@ class Box:
 
     def kill_agent(self, signo: int = signal.SIGKILL) -> None:
         self.launcher.channel.send(control.Signal(signo))
+
+    def abandon(self) -> None:
+        """End what a test left running, and free the slot."""
+        self.close()
+        if self.launcher and not self.reaped:
+            self.wait()
+        if self.request.slot.lock_fd >= 0 and not self.slot_closed:
+            os.close(self.request.slot.lock_fd)
+            self.slot_closed = True
+
+    def wait(self) -> int:
+        """Reap hark-launch."""
+        self.reaped = True
+        return self.launcher.wait()
 
     def close(self) -> None:
         for fd in self.pipes.values():
@@ -199,7 +218,7 @@ def new_box(tmp: Path, argv: list[str], **values: object) -> Box:
         "argv": tuple(a.encode() for a in argv),
         "file": values.pop("file", None) or shutil.which(argv[0], path=PATH) or argv[0],
         "cwd": str(work),
-        "env": tuple((k.encode(), v.encode()) for k, v in env.items()),
+        "env": tuple((os.fsencode(k), os.fsencode(v)) for k, v in env.items()),
         "person": person,
         "slot": values.pop("slot", None) or ids.claim_slot(),
         "workspace": str(work),
