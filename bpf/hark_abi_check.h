@@ -7,6 +7,17 @@
 #define HARK_ABI_CHECK_H
 
 _Static_assert(sizeof(struct hark_rec_head) == 32, "hark_rec_head");
+_Static_assert(sizeof(struct hark_rec_conn_open) == 48, "hark_rec_conn_open");
+_Static_assert(sizeof(struct hark_rec_conn_tls) == 208, "hark_rec_conn_tls");
+_Static_assert(sizeof(struct hark_rec_conn_close) == 32, "hark_rec_conn_close");
+_Static_assert(sizeof(struct hark_rec_upstream) == 200, "hark_rec_upstream");
+_Static_assert(sizeof(struct hark_rec_req_head) == 16, "hark_rec_req_head");
+_Static_assert(sizeof(struct hark_rec_bytes) == 8, "hark_rec_bytes");
+_Static_assert(sizeof(struct hark_rec_res_head) == 8, "hark_rec_res_head");
+_Static_assert(sizeof(struct hark_rec_trailers) == 8, "hark_rec_trailers");
+_Static_assert(sizeof(struct hark_rec_substituted) == 8, "hark_rec_substituted");
+_Static_assert(sizeof(struct hark_rec_refused) == 16, "hark_rec_refused");
+_Static_assert(sizeof(struct hark_rec_exchange_end) == 24, "hark_rec_exchange_end");
 _Static_assert(sizeof(struct hark_rec_task) == 24, "hark_rec_task");
 _Static_assert(sizeof(struct hark_rec_exec) == 88, "hark_rec_exec");
 _Static_assert(sizeof(struct hark_rec_fork) == 72, "hark_rec_fork");

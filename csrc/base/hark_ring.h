@@ -20,15 +20,15 @@
 
 enum hark_ring_limit {
 	HARK_RING_PAGE = 4096,
-	HARK_RING_DATA = 16777216,	/* power of two */
-	HARK_RING_RECORD = 1048576,	/* longest record */
-	HARK_RING_MAGIC = 0x676e6972	/* "ring" */
+	HARK_RING_DATA = 16777216,   /* power of two */
+	HARK_RING_RECORD = 1048576,  /* longest record */
+	HARK_RING_MAGIC = 0x676e6972 /* "ring" */
 };
 
 enum hark_ring_result {
 	HARK_RING_OK = 0,
-	HARK_RING_FULL = -1,	/* no room now: wait for the space bell */
-	HARK_RING_BROKEN = -2	/* the other side broke a rule, or the memory is not a ring */
+	HARK_RING_FULL = -1,  /* no room now: wait for the space bell */
+	HARK_RING_BROKEN = -2 /* the other side broke a rule, or the memory is not a ring */
 };
 
 struct hark_ring;

@@ -13,6 +13,10 @@ static enum hark_reason check_version(const struct hark_head *head, const char *
 		*detail = "Transfer-Encoding in HTTP/1.0";
 		return HARK_REASON_BAD_FRAMING;
 	}
+	if (head->other_coding) {
+		*detail = "the last transfer coding is not chunked";
+		return HARK_REASON_BAD_FRAMING;
+	}
 	return HARK_REASON_COMPLETE;
 }
 

@@ -510,9 +510,11 @@ static enum hark_framing choose_framing(struct hark_upstream *up, const struct h
 		return HARK_FRAMING_NONE;
 	if (head->chunked || hark_h1_eof_framed(&up->h1))
 		return stream;
-	if (x->scanning && !up->site->same_length && head->length)
-		return stream; /* replacing may change the length */
-	return HARK_FRAMING_LENGTH;
+	if (!x->scanning || up->site->same_length || !head->length)
+		return HARK_FRAMING_LENGTH;
+	/* Putting placeholders back may change the length: wait for it, or announce none. */
+	x->whole = head->length <= HARK_WHOLE_BYTES;
+	return x->whole ? HARK_FRAMING_LENGTH : stream;
 }
 
 static bool event_stream(const struct hark_head *head)
@@ -524,35 +526,47 @@ static bool event_stream(const struct hark_head *head)
 	       strncasecmp((const char *)hark_head_at(head, value), type, sizeof(type) - 1) == 0;
 }
 
+static void make_plan(struct hark_upstream *up, const struct hark_head *head)
+{
+	struct hark_exchange *x = &up->conn->x;
+	struct hark_response_plan *plan = &x->plan;
+
+	plan->framing = choose_framing(up, head);
+	plan->length = head->length;
+	x->close_client |= plan->framing == HARK_FRAMING_EOF;
+	plan->close = x->close_client;
+	plan->keep_alive_10 = x->client_10 && !x->close_client;
+	plan->keep_length = x->head_request || head->status == 304;
+}
+
+static int start_response(struct hark_conn *conn, const struct hark_head *head)
+{
+	conn->x.response_started = true;
+	hark_buf_wipe(&conn->x.replay);
+	return send_head(conn, head, &conn->x.plan);
+}
+
 static int on_response_head(void *ctx, const struct hark_head *head)
 {
 	struct hark_upstream *up = ctx;
 	struct hark_conn *conn = up->conn;
 	struct hark_exchange *x = &conn->x;
-	struct hark_response_plan plan = {0};
 
 	if (head->major != 1)
 		return fail_response(up, HARK_REASON_BAD_RESPONSE, "not HTTP/1");
 	if (head->status < 200)
 		return on_interim(up, head);
+	up->final = true;
 	if (unscannable(x, head))
 		return fail_response(up, HARK_REASON_ENCODING_UNSCANNABLE, NULL);
 	x->scanning = up->site->ncreds > 0;
 	if (x->scanning)
 		hark_scan_init(&x->scan, up->site->creds, up->site->ncreds);
 	x->sse = event_stream(head);
-	x->down = choose_framing(up, head);
-	x->down_length = head->length;
+	make_plan(up, head);
 	if (!bodiless(x, head->status) && hark_h1_eof_framed(&up->h1))
 		hark_note(conn, HARK_REASON_EOF_FRAMED, "");
-	x->close_client |= x->down == HARK_FRAMING_EOF;
-	plan.framing = x->down;
-	plan.close = x->close_client;
-	plan.keep_alive_10 = x->client_10 && !x->close_client;
-	plan.keep_length = x->head_request || head->status == 304;
-	x->response_started = true;
-	hark_buf_wipe(&x->replay);
-	if (send_head(conn, head, &plan))
+	if (!x->whole && start_response(conn, head))
 		return fail_response(up, HARK_REASON_NO_MEMORY, NULL);
 	return 0;
 }
@@ -568,9 +582,9 @@ static int deliver(struct hark_conn *conn, const uint8_t *p, size_t n)
 	if (!n)
 		return 0;
 	x->response_bytes += n;
-	last = x->down == HARK_FRAMING_LENGTH && x->response_bytes == x->down_length;
+	last = x->plan.framing == HARK_FRAMING_LENGTH && x->response_bytes == x->plan.length;
 	hark_record_body(&conn->med->rec, x->id, true, p, n, last ? HARK_RECF_END : 0);
-	if (x->down == HARK_FRAMING_CHUNKED)
+	if (x->plan.framing == HARK_FRAMING_CHUNKED)
 		return put_chunk(&conn->stream, p, n);
 	return hark_stream_put(&conn->stream, p, n);
 }
@@ -592,6 +606,8 @@ static int hand_on(struct hark_conn *conn, const uint8_t *p, size_t n)
 {
 	struct hark_exchange *x = &conn->x;
 
+	if (x->whole)
+		return hark_buf_put(&x->pending, p, n);
 	if (x->sse) {
 		if (deliver(conn, p, n))
 			return -1;
@@ -653,12 +669,19 @@ static int finish_response_body(struct hark_upstream *up)
 
 	if (x->scanning && pass_scan(conn, (const uint8_t *)"", 0, true))
 		return -1;
-	if (conn->state == HARK_CONN_DEAD || deliver_pending(conn))
+	if (conn->state == HARK_CONN_DEAD)
 		return -1;
-	if (x->response_bytes && x->down != HARK_FRAMING_LENGTH)
+	if (x->whole) {
+		x->plan.length = hark_buf_len(&x->pending);
+		if (start_response(conn, &up->h1.head))
+			return -1;
+	}
+	if (deliver_pending(conn))
+		return -1;
+	if (x->response_bytes && x->plan.framing != HARK_FRAMING_LENGTH)
 		hark_record_body(&conn->med->rec, x->id, true, (const uint8_t *)"", 0,
 				 HARK_RECF_END);
-	if (x->down != HARK_FRAMING_CHUNKED)
+	if (x->plan.framing != HARK_FRAMING_CHUNKED)
 		return 0;
 	hark_buf_init(&trailers, HARK_STREAM_RECORD * 2);
 	r = hark_rebuild_trailers(&up->h1.trailers, up->site->creds, up->site->ncreds, &reflected,
@@ -677,7 +700,7 @@ static int on_response_end(void *ctx)
 	struct hark_upstream *up = ctx;
 	struct hark_conn *conn = up->conn;
 
-	if (!conn->x.response_started)
+	if (!up->final)
 		return 0; /* an interim response */
 	if (up->h1.extension_seen)
 		hark_note(conn, HARK_REASON_CHUNK_EXTENSION, "response");

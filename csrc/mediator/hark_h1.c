@@ -108,6 +108,7 @@ static int on_headers_complete(llhttp_t *p)
 
 	h1->head.upgrade = p->upgrade && p->type == HTTP_REQUEST && p->method != HTTP_CONNECT;
 	h1->head.chunked = (p->flags & F_CHUNKED) != 0;
+	h1->head.other_coding = (p->flags & F_TRANSFER_ENCODING) && !h1->head.chunked;
 	h1->head.has_length = (p->flags & F_CONTENT_LENGTH) != 0;
 	h1->head.length = p->content_length;
 	h1->head.status = p->status_code;
@@ -227,8 +228,10 @@ static enum hark_reason map_error(const struct hark_h1 *h1, llhttp_errno_t e)
 	case HPE_UNEXPECTED_CONTENT_LENGTH:
 	case HPE_INVALID_TRANSFER_ENCODING:
 		return HARK_REASON_BAD_FRAMING;
-	case HPE_INVALID_VERSION:
-		return HARK_REASON_BAD_VERSION;
+	case HPE_INVALID_VERSION: /* also a bare LF after a good version */
+		return h1->parser.http_major == 1 && h1->parser.http_minor <= 1
+			       ? HARK_REASON_BAD_REQUEST
+			       : HARK_REASON_BAD_VERSION;
 	case HPE_PAUSED_H2_UPGRADE:
 		return HARK_REASON_H2_PREFACE;
 	default:

@@ -38,7 +38,8 @@ enum hark_mediator_limit {
 	HARK_POOL_FRESH_MS =
 		3000, /* a request that may not be repeated wants a connection used lately */
 	HARK_INTERIM_MAX = 8, /* 1xx responses per request */
-	HARK_LINGER_BYTES = 1048576
+	HARK_LINGER_BYTES = 1048576,
+	HARK_WHOLE_BYTES = 65536 /* a response this short waits for its new Content-Length */
 };
 
 struct hark_mediator;
@@ -79,6 +80,7 @@ struct hark_upstream {
 	bool tls;
 	bool pooled;     /* carried an exchange before this one */
 	bool answered;   /* a response byte came for the current exchange */
+	bool final;      /* the head of the final response came */
 	bool complete;   /* the final response was parsed to its end */
 	bool has_answer; /* the broker answered; .dial is its message, .dial_fd the socket */
 	uint32_t dial_id;
@@ -120,8 +122,8 @@ struct hark_exchange {
 	bool substituted;
 	bool noted_placeholder;
 	bool sse;
-	enum hark_framing down; /* framing towards the agent */
-	uint64_t down_length;
+	struct hark_response_plan plan; /* towards the agent */
+	bool whole;                     /* the response waits in .pending until it is complete */
 	unsigned interim;
 	uint64_t request_bytes;
 	uint64_t response_bytes;

@@ -226,7 +226,7 @@ int hark_rebuild_response(const struct hark_head *head, const struct hark_respon
 		    hark_buf_put(out, "\r\n", 2))
 			return -1;
 	}
-	if (put_framing(length ? HARK_FRAMING_LENGTH : plan->framing, head->length, out) ||
+	if (put_framing(length ? HARK_FRAMING_LENGTH : plan->framing, plan->length, out) ||
 	    put_connection(plan, out))
 		return -1;
 	return hark_buf_put(out, "\r\n", 2);

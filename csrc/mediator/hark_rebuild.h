@@ -12,10 +12,10 @@
 #include "hark_h1.h"
 
 enum hark_framing {
-	HARK_FRAMING_NONE = 0,    /* no body follows */
-	HARK_FRAMING_LENGTH = 1,  /* Content-Length as it came */
-	HARK_FRAMING_CHUNKED = 2, /* */
-	HARK_FRAMING_EOF = 3      /* until the connection ends */
+	HARK_FRAMING_NONE = 0, /* no body follows */
+	HARK_FRAMING_LENGTH = 1,
+	HARK_FRAMING_CHUNKED = 2,
+	HARK_FRAMING_EOF = 3 /* until the connection ends */
 };
 
 /* What happened to a request's placeholders, told while its head is written. */
@@ -44,6 +44,7 @@ struct hark_response_plan {
 	bool close;
 	bool keep_alive_10;
 	bool keep_length; /* HEAD and 304: Content-Length describes a body that is not sent */
+	uint64_t length;  /* Content-Length to send, where there is one */
 };
 
 HARK_MUST_USE int hark_rebuild_response(const struct hark_head *head,

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "../../bpf/hark_abi_check.h"
 #include "hark_time.h"
 
 static uint64_t put(struct hark_recorder *rec, struct hark_rec_head *head, size_t nfixed,

@@ -228,6 +228,7 @@ static void attach(struct hark_upstream *up, struct hark_conn *conn)
 	conn->up = up;
 	up->answered = false;
 	up->complete = false;
+	up->final = false;
 	up->h1.skip_body = conn->x.head_request;
 }
 

@@ -15,6 +15,7 @@ MEDIATOR_INC := -Icsrc/mediator $(BASE_INC) -isystem $(LLHTTP)/include
 MEDIATOR_LIBS := -lssl -lcrypto
 
 PROGRAMS += $(BUILD)/bin/hark-mediator
+NATIVE_PREREQS += csrc/mediator/hark_reasons.h
 
 # One file stands for the unpacked sdist.
 $(LLHTTP)/include/llhttp.h: csrc/mediator/fetch_llhttp.sh | $(VENV)/.run

@@ -40,6 +40,11 @@ __all__ = [
     "Recorder",
     "Rig",
     "Upstream",
+    "length_of",
+    "read_all",
+    "read_exactly",
+    "read_head",
+    "scripted",
 ]
 
 HOST = "api.stub.test"
@@ -254,3 +259,64 @@ class Rig:
         """A client's connection, trusting the run's CA only."""
         context = ssl.create_default_context(cafile=str(self.ca))
         return context.wrap_socket(self.connect(), server_hostname=name)
+
+
+def read_head(sock: socket.socket, data: bytes = b"") -> tuple[bytes, bytes]:
+    """One head with its empty line, and what came after it."""
+    while b"\r\n\r\n" not in data:
+        more = sock.recv(65536)
+        if not more:
+            raise EOFError(data)
+        data += more
+    head, rest = data.split(b"\r\n\r\n", 1)
+    return head + b"\r\n\r\n", rest
+
+
+def read_exactly(sock: socket.socket, n: int, data: bytes = b"") -> tuple[bytes, bytes]:
+    """``n`` bytes, and what came after them."""
+    while len(data) < n:
+        more = sock.recv(65536)
+        if not more:
+            raise EOFError(data)
+        data += more
+    return data[:n], data[n:]
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """Everything until the peer closes, cleanly or not."""
+    data = b""
+    with contextlib.suppress(ConnectionResetError, ssl.SSLError):
+        while more := sock.recv(65536):
+            data += more
+    return data
+
+
+def length_of(head: bytes) -> int:
+    """Content-Length of a head, 0 without."""
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            return int(line.split(b":")[1])
+    return 0
+
+
+def scripted(
+    *answers: bytes, seen: list[bytes] | None = None, close: bool = False
+) -> Callable[[socket.socket], None]:
+    """A server that reads requests with Content-Length and gives these answers, in turn."""
+
+    def serve(sock: socket.socket) -> None:
+        rest = b""
+        for answer in answers:
+            try:
+                head, rest = read_head(sock, rest)
+            except EOFError:
+                return
+            body, rest = read_exactly(sock, length_of(head), rest)
+            if seen is not None:
+                seen.append(head + body)
+            sock.sendall(answer)
+        if not close:
+            with contextlib.suppress(OSError):
+                sock.recv(1)
+
+    return serve
