@@ -27,6 +27,7 @@ from hark.bundle.format import (
     Header,
 )
 from hark.bundle.index import BatchTable, Row, parse_index
+from hark.bundle.notes import Sealed
 from hark.bundle.source import Block, BytesSource, FileSource, block_heads, check_magic
 from hark.bundle.verify import VerifyReport, verify_source
 from hark.errors import BundleInvalid, InputError
@@ -68,6 +69,7 @@ class Bundle:
         self._fd = fd
         self._cache: dict[int, Batch] = {}
         self._sections: dict[int, bytes] = {}
+        self._chunks: dict[int, list[bytes | int]] = {}
         self._nodes: bytes | None = None
         self._leaves = 0
         self._rows: BatchTable | None = None
@@ -208,16 +210,20 @@ class Bundle:
 
     def chunk(self, number: int) -> bytes | int:
         """Return a chunk, or its size when it was redacted."""
-        batch, data = self.chunk_batch(number)
-        i = number - batch.first_chunk
-        sizes = zip(batch.chunk_sizes[:i], batch.chunk_redacted[:i], strict=True)
-        at = sum(size for size, gone in sizes if not gone)
-        if batch.chunk_redacted[i]:
-            return batch.chunk_sizes[i]
-        return data[at : at + batch.chunk_sizes[i]]
+        row = self._chunk_row(number)
+        batch = self.batch_at(row)
+        chunks = self._chunks.get(row.offset)
+        if chunks is None:
+            chunks = list(_cut_chunks(batch, self._chunk_section(batch)))
+            self._chunks[row.offset] = chunks
+        return chunks[number - batch.first_chunk]
 
     def chunk_batch(self, number: int) -> tuple[Batch, bytes]:
         """Return the batch that holds a chunk, and its chunk section."""
+        batch = self.batch_at(self._chunk_row(number))
+        return batch, self._chunk_section(batch)
+
+    def _chunk_row(self, number: int) -> Row:
         rows = self._table()
         i = rows.find_chunk(number)
         while i > 0 and self.batch_at(rows.row(i)).chunks == 0:
@@ -225,8 +231,11 @@ class Bundle:
         batch = self.batch_at(rows.row(i)) if len(rows) else None
         if batch is None or not 0 <= number - batch.first_chunk < batch.chunks:
             raise BundleInvalid("a body names a chunk that is not there", f"chunk {number}")
+        return rows.row(i)
+
+    def _chunk_section(self, batch: Batch) -> bytes:
         try:
-            return batch, batch.chunk_section(self._packer)
+            return batch.chunk_section(self._packer)
         except Broken as broken:
             raise _invalid(broken) from None
 
@@ -260,6 +269,7 @@ class Bundle:
                 oldest = next(iter(self._cache))
                 del self._cache[oldest]
                 self._sections.pop(oldest, None)
+                self._chunks.pop(oldest, None)
             self._cache[row.offset] = batch
         return batch
 
@@ -282,6 +292,17 @@ class Bundle:
             if row.first_seq >= end:
                 return
             yield self.batch_at(row), self.section_of(row)
+
+    def sealed_blocks(self) -> Iterator[Sealed]:
+        """Yield the blocks ``e``, not opened."""
+        try:
+            for head in block_heads(self._source):
+                if head.kind == "e":
+                    yield Sealed.parse(self._source.read(head.body, head.size))
+        except Torn:
+            return
+        except Broken as broken:
+            raise _invalid(broken) from None
 
     def indexed_events(self) -> int | None:
         """Return how many events the index covers; None without one."""
@@ -337,8 +358,9 @@ class Bundle:
         try:
             body = self._block_at(index_at, "i").body
             self._leaves, rows, self._nodes = parse_index(body)
-        except Broken as broken:
-            raise _invalid(broken) from None
+        except (Broken, BundleInvalid):
+            self._head_at = None
+            return None  # damaged: what it says can still be found by looking
         return rows
 
     def _scanned(self) -> BatchTable:
@@ -365,6 +387,17 @@ class Bundle:
 
 
 _CACHED = 8
+
+
+def _cut_chunks(batch: Batch, data: bytes) -> Iterator[bytes | int]:
+    """Yield each chunk, or the size of one that was redacted."""
+    at = 0
+    for size, gone in zip(batch.chunk_sizes, batch.chunk_redacted, strict=True):
+        if gone:
+            yield size
+        else:
+            yield data[at : at + size]
+            at += size
 
 
 def _may_hold(row: Row, kinds: frozenset[int] | None) -> bool:

@@ -29,6 +29,7 @@ from hark.bundle.format import (
     HASH_SIZE,
     HEAD_SIZE,
     MAGIC,
+    REDACTED,
     SALT_SIZE,
     TRAILER,
     Head,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hark.bundle.core import Core
+    from hark.bundle.sealing import FileKey
 
 __all__ = ["BundleWriter", "create"]
 
@@ -165,6 +167,7 @@ class BundleWriter:
         random: Callable[[int], bytes] = os.urandom,
         inline: int = limits.BUNDLE_INLINE_BYTES,
         level: int = limits.BUNDLE_ZSTD_LEVEL,
+        file_key: FileKey | None = None,
     ) -> None:
         self._core = core or load()
         self._fd = fd
@@ -173,6 +176,8 @@ class BundleWriter:
         self._now_unix_ns = now_unix_ns
         self._random = random
         self._inline = inline
+        self._file_key = file_key
+        self._sealed_items: set[int] = set()
         self._packer = Packer(level)
         self._failed: RecordingFailed | None = None
         self._sealed = False
@@ -197,14 +202,17 @@ class BundleWriter:
 
     # --- what a recorder calls ---
 
-    def append(self, kind: int, boot_ns: int, payload: dict[int, Any]) -> int:
+    def append(
+        self, kind: int, boot_ns: int, payload: dict[int, Any], *, sealed: bool = False
+    ) -> int:
         """Add an event and return its number.
 
         Byte strings over the inline limit become references to chunks, wherever they stand. One
         of more than ``limits.BUNDLE_BODY_PART_BYTES`` is refused: bodies come in parts. Kinds that
         matter at once (run start and end, loss, denied) are flushed; for the rest see ``tick``.
+        The payload of a ``sealed`` event is stored only for the recipients of ``file_key``.
         """
-        seq: int = self._guard(self._append, kind, boot_ns, payload)
+        seq: int = self._guard(self._append, kind, boot_ns, payload, sealed)
         return seq
 
     def flush(self) -> None:
@@ -312,13 +320,16 @@ class BundleWriter:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._pending_since = 0
+        self._sealed_items = set()
         self._seed = self._random(HASH_SIZE)
 
     def _write_start(self, body: bytes) -> None:
         self._write(MAGIC + BLOCK_HEAD.pack(ord("h"), len(body)) + body)
 
-    def _append(self, kind: int, boot_ns: int, payload: dict[int, Any]) -> int:
-        long = _long_bytes(payload, self._inline)
+    def _append(self, kind: int, boot_ns: int, payload: dict[int, Any], sealed: bool) -> int:
+        if sealed and self._file_key is None:
+            raise RecordingFailed("cannot seal an event", "the bundle has no recipients")
+        long = 0 if sealed else _long_bytes(payload, self._inline)
         if long:
             payload = self._store_bodies(payload, long)
         data = cbor.encode(payload)
@@ -330,6 +341,8 @@ class BundleWriter:
         frame = FRAME.pack(len(data), kind, boot_ns) + data
         if not self._pending:
             self._pending_since = self._now_boot_ns()
+        if sealed:
+            self._sealed_items.add(len(self._pending))
         self._pending.append(frame)
         self._pending_bytes += len(frame)
         seq = self._mmr.count + len(self._pending) - 1
@@ -393,6 +406,11 @@ class BundleWriter:
         self._chain = chain_next(
             self._core, self._chain, self._mmr.count, self.root, self._chunks.count
         )
+        seed: bytes | None = self._seed
+        explicit = before = b""
+        if self._sealed_items:
+            before, section, explicit = self._seal_items(first, salts)
+            seed = None
         body = build_batch(
             self._packer,
             first_seq=first,
@@ -403,11 +421,32 @@ class BundleWriter:
             chunk_sizes=self._chunks.sizes,
             chunk_data=b"".join(self._chunks.data),
             chain=self._chain,
-            seed=self._seed,
+            seed=seed,
+            salts=explicit,
         )
-        row = Row(first, self._pos, result.kinds, self._chunks.first)
-        self._block(b"b", body)
+        row = Row(first, self._pos + len(before), result.kinds, self._chunks.first)
+        self._write(before + BLOCK_HEAD.pack(ord("b"), len(body)) + body)
         self._batches.add(row)
+
+    def _seal_items(self, first: int, salts: bytes) -> tuple[bytes, bytes, bytes]:
+        """Return block ``e``, the section without its payloads, and all salts of the batch."""
+        if self._file_key is None:
+            raise RecordingFailed("cannot seal an event", "the bundle has no recipients")
+        kept = bytearray(salts)
+        frames = list(self._pending)
+        items = {}
+        for i in sorted(self._sealed_items):
+            place = slice(SALT_SIZE * i, SALT_SIZE * (i + 1))
+            length, kind, time_ns = FRAME.unpack_from(frames[i])
+            payload = frames[i][FRAME.size :]
+            items[first + i] = [salts[place], payload]
+            commitment = self._core.keyed(DOMAINS.payload, salts[place] + payload)
+            frames[i] = FRAME.pack(length, kind | REDACTED, time_ns) + commitment
+            kept[place] = bytes(SALT_SIZE)
+        sealed = self._file_key.seal(self._header_hash, first, items)
+        chunk_salts = self._core.xof(self._seed, b"chunk", SALT_SIZE * len(self._chunks.sizes))
+        block = BLOCK_HEAD.pack(ord("e"), len(sealed)) + sealed
+        return block, b"".join(frames), bytes(kept) + chunk_salts
 
     def _head(self, final: bool) -> None:
         self._flush()
