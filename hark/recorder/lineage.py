@@ -93,8 +93,14 @@ class Owner:
     cookie: int
     actor: Actor | None
     key: Tuple
-    met: bool = False  # the mediator accepted it, nft refused it, or it never left the agent
+    inside: bool = False  # it cannot have left the agent
+    met: bool = False  # the mediator accepted it, or the rules refused it
     closed_ns: int | None = None
+
+    @property
+    def unmet(self) -> bool:
+        """Whether somebody should have seen it by the end of the run, and nobody has."""
+        return not self.met and not self.inside
 
 
 def tuple_of(src: bytes, sport: int, dst: bytes, dport: int) -> Tuple:
@@ -124,7 +130,7 @@ class Connections:
     def connected(self, record: kernel.Connect, actor: Actor | None) -> None:
         """Remember a connect of the run's own network namespace."""
         key = tuple_of(record.src, record.sport, record.dst, record.dport)
-        owner = Owner(record.head.boot_ns, record.cookie, actor, key, met=_stays_inside(key))
+        owner = Owner(record.head.boot_ns, record.cookie, actor, key, inside=_stays_inside(key))
         self._expire(record.head.boot_ns)
         if (former := self._by_cookie.get(record.cookie)) is not None:
             self._forget(former)  # the same socket connects again: the first try is over
@@ -162,7 +168,7 @@ class Connections:
 
     def finish(self) -> int:
         """Return how many connects were never met, over the whole run."""
-        return self.unmet + sum(not owner.met for owner in self._by_cookie.values())
+        return self.unmet + sum(o.unmet for o in self._by_cookie.values())
 
     def _expire(self, now_ns: int) -> None:
         while self._closed:
@@ -181,7 +187,7 @@ class Connections:
             self._by_tuple[owner.key] = rest
         else:
             del self._by_tuple[owner.key]
-        self.unmet += not owner.met
+        self.unmet += owner.unmet
 
 
 class Flows:
