@@ -12,7 +12,7 @@
  */
 
 enum hark_rec_kind {
-	HARK_REC_PAD = 0,		/* skip to the start of the ring */
+	HARK_REC_PAD = 0, /* skip to the start of the ring */
 
 	/* mediator (csrc/mediator), memfd ring; subject = exchange id, 0 for connection records */
 	HARK_REC_CONN_OPEN = 0x101,
@@ -26,35 +26,35 @@ enum hark_rec_kind {
 	HARK_REC_TRAILERS = 0x114,
 	HARK_REC_EXCHANGE_END = 0x115,
 	HARK_REC_SUBSTITUTED = 0x116,
-	HARK_REC_REFUSED = 0x117,	/* a policy denial or a protocol error, see hark_reasons.h */
+	HARK_REC_REFUSED = 0x117, /* a policy denial or a protocol error, see hark_reasons.h */
 
 	/* kernel (bpf/), BPF rings; subject = socket cookie, 0 where no socket is meant */
 	HARK_REC_EXEC = 0x201,
 	HARK_REC_FORK = 0x202,
 	HARK_REC_EXIT = 0x203,
-	HARK_REC_CONNECT = 0x204,	/* TCP: tuple known, before the SYN leaves */
-	HARK_REC_UDP_FLOW = 0x205,	/* UDP: first packet of a (cookie, tuple) */
+	HARK_REC_CONNECT = 0x204,  /* TCP: tuple known, before the SYN leaves */
+	HARK_REC_UDP_FLOW = 0x205, /* UDP: first packet of a (cookie, tuple) */
 	HARK_REC_SOCK_CLOSE = 0x206,
-	HARK_REC_SYS_REFUSED = 0x207,	/* sys_exit without sys_enter: a seccomp refusal */
-	HARK_REC_SYS_KILLED = 0x208,	/* SIGSYS from seccomp */
-	HARK_REC_CGROUP_LEFT = 0x209	/* a task of the run was moved to another cgroup */
+	HARK_REC_SYS_REFUSED = 0x207, /* sys_exit without sys_enter: a seccomp refusal */
+	HARK_REC_SYS_KILLED = 0x208,  /* SIGSYS from seccomp */
+	HARK_REC_CGROUP_LEFT = 0x209  /* a task of the run was moved to another cgroup */
 };
 
 enum hark_rec_flag {
-	HARK_RECF_TRUNCATED = 1,	/* the variable part was cut at its limit */
-	HARK_RECF_END = 2,		/* last body record of this direction */
-	HARK_RECF_IA32 = 4,		/* the syscall number is an i386 one */
-	HARK_RECF_THREAD = 8		/* fork: a thread, exit: not the last thread */
+	HARK_RECF_TRUNCATED = 1, /* the variable part was cut at its limit */
+	HARK_RECF_END = 2,       /* last body record of this direction */
+	HARK_RECF_IA32 = 4,      /* the syscall number is an i386 one */
+	HARK_RECF_THREAD = 8     /* fork: a thread, exit: not the last thread */
 };
 
 /* 32 bytes, in front of every record. */
 struct hark_rec_head {
-	uint32_t len;		/* whole record, head included, multiple of 8 */
-	uint16_t kind;		/* enum hark_rec_kind */
-	uint16_t flags;		/* enum hark_rec_flag */
-	uint64_t boot_ns;	/* CLOCK_BOOTTIME */
-	uint64_t seq;		/* per producer, from 0, without gaps unless lost */
-	uint64_t subject;	/* exchange id or socket cookie */
+	uint32_t len;     /* whole record, head included, multiple of 8 */
+	uint16_t kind;    /* enum hark_rec_kind */
+	uint16_t flags;   /* enum hark_rec_flag */
+	uint64_t boot_ns; /* CLOCK_BOOTTIME */
+	uint64_t seq;     /* per producer, from 0, without gaps unless lost */
+	uint64_t subject; /* exchange id or socket cookie */
 };
 
 /*
@@ -64,9 +64,9 @@ struct hark_rec_head {
  * zero-filled and need no terminator when full.
  */
 enum hark_med_limit {
-	HARK_MED_BODY = 65536,		/* body bytes in one record */
-	HARK_MED_HEAD = 73728,		/* a head: 64 KiB as received, or as rebuilt with our fields */
-	HARK_MED_DETAIL = 512,		/* detail of a refusal */
+	HARK_MED_BODY = 65536, /* body bytes in one record */
+	HARK_MED_HEAD = 73728, /* a head: 64 KiB as received, or as rebuilt with our fields */
+	HARK_MED_DETAIL = 512, /* detail of a refusal */
 	HARK_MED_TEXT = 64
 };
 
@@ -74,7 +74,7 @@ struct hark_rec_conn_open {
 	uint64_t conn;
 	uint8_t src[16];
 	uint8_t dst[16];
-	uint16_t family;		/* AF_INET or AF_INET6 */
+	uint16_t family; /* AF_INET or AF_INET6 */
 	uint16_t sport;
 	uint16_t dport;
 	uint16_t pad0;
@@ -86,7 +86,7 @@ struct hark_rec_conn_tls {
 	char cipher[HARK_MED_TEXT];
 	char alpn[HARK_MED_TEXT];
 	uint32_t resumed;
-	uint32_t size;			/* the SNI follows */
+	uint32_t size; /* the SNI follows */
 };
 
 struct hark_rec_conn_close {
@@ -100,11 +100,11 @@ struct hark_rec_conn_close {
 
 struct hark_rec_upstream {
 	uint64_t conn;
-	uint32_t host;			/* index in the compiled host table */
+	uint32_t host; /* index in the compiled host table */
 	uint16_t family;
 	uint16_t port;
 	uint8_t addr[16];
-	char version[HARK_MED_TEXT];	/* empty: plain HTTP */
+	char version[HARK_MED_TEXT]; /* empty: plain HTTP */
 	char cipher[HARK_MED_TEXT];
 	uint8_t cert_sha256[32];
 	uint16_t pooled;
@@ -114,36 +114,36 @@ struct hark_rec_upstream {
 
 struct hark_rec_req_head {
 	uint64_t conn;
-	int32_t host;			/* -1: not in the table */
-	uint32_t size;			/* the head follows */
+	int32_t host;  /* -1: not in the table */
+	uint32_t size; /* the head follows */
 };
 
-struct hark_rec_bytes {			/* REQ_BODY, RES_BODY; HARK_RECF_END on the last one */
+struct hark_rec_bytes { /* REQ_BODY, RES_BODY; HARK_RECF_END on the last one */
 	uint32_t size;
 	uint32_t pad0;
 };
 
 struct hark_rec_res_head {
 	uint16_t status;
-	uint16_t own;			/* 1: hark made the response */
+	uint16_t own; /* 1: hark made the response */
 	uint32_t size;
 };
 
 struct hark_rec_trailers {
-	uint32_t response;		/* 1: of the response */
+	uint32_t response; /* 1: of the response */
 	uint32_t size;
 };
 
 struct hark_rec_substituted {
 	uint32_t secret;
-	uint32_t size;			/* the header's name follows */
+	uint32_t size; /* the header's name follows */
 };
 
 struct hark_rec_refused {
 	uint64_t conn;
 	uint16_t reason;
-	uint16_t denial;		/* 1: a policy denial, held until it is on disk */
-	uint16_t name_size;		/* the host or SNI meant, then the detail, follow */
+	uint16_t denial;    /* 1: a policy denial, held until it is on disk */
+	uint16_t name_size; /* the host or SNI meant, then the detail, follow */
 	uint16_t detail_size;
 };
 
@@ -157,17 +157,17 @@ struct hark_rec_exchange_end {
 
 /* 24 bytes, after the head of every kernel record. Ids are those of the initial pid namespace. */
 struct hark_rec_task {
-	uint64_t cgroup;	/* cgroup v2 id of the task */
+	uint64_t cgroup; /* cgroup v2 id of the task */
 	uint32_t tgid;
 	uint32_t tid;
-	uint64_t start_ns;	/* start of the thread-group leader, CLOCK_BOOTTIME */
+	uint64_t start_ns; /* start of the thread-group leader, CLOCK_BOOTTIME */
 };
 
 /* Limits of the variable parts, in bytes. */
 enum hark_rec_limit {
-	HARK_EXEC_NAME_MAX = 4096,	/* PATH_MAX: the kernel takes no longer name */
+	HARK_EXEC_NAME_MAX = 4096, /* PATH_MAX: the kernel takes no longer name */
 	HARK_EXEC_ARGV_MAX = 8192,
-	HARK_KERNEL_REC_MAX = 16384	/* longest kernel record; a reader's buffer holds it */
+	HARK_KERNEL_REC_MAX = 16384 /* longest kernel record; a reader's buffer holds it */
 };
 
 /* HARK_REC_EXEC. Then name_len bytes of file name and argv_len bytes of arguments, each argument
@@ -176,7 +176,7 @@ struct hark_rec_exec {
 	struct hark_rec_head head;
 	struct hark_rec_task task;
 	uint32_t parent_tgid;
-	uint32_t dev;		/* device of the executable: major << 20 | minor, as the kernel has it */
+	uint32_t dev; /* device of the executable: major << 20 | minor, as the kernel has it */
 	uint64_t ino;
 	int64_t ctime_ns;
 	uint16_t name_len;
@@ -197,7 +197,7 @@ struct hark_rec_fork {
 struct hark_rec_exit {
 	struct hark_rec_head head;
 	struct hark_rec_task task;
-	uint32_t status;	/* as wait(2) gives it */
+	uint32_t status; /* as wait(2) gives it */
 	uint32_t pad0;
 };
 
@@ -206,12 +206,12 @@ struct hark_rec_exit {
 struct hark_rec_flow {
 	struct hark_rec_head head;
 	struct hark_rec_task task;
-	uint64_t netns;		/* cookie of the socket's network namespace, 0 = not known */
+	uint64_t netns; /* cookie of the socket's network namespace, 0 = not known */
 	uint8_t src[16];
 	uint8_t dst[16];
 	uint16_t sport;
 	uint16_t dport;
-	uint16_t family;	/* AF_INET or AF_INET6 */
+	uint16_t family; /* AF_INET or AF_INET6 */
 	uint16_t pad0;
 };
 
@@ -219,7 +219,7 @@ struct hark_rec_flow {
 struct hark_rec_sock_close {
 	struct hark_rec_head head;
 	struct hark_rec_task task;
-	uint64_t tx_bytes;	/* payload, without retransmissions */
+	uint64_t tx_bytes; /* payload, without retransmissions */
 	uint64_t rx_bytes;
 };
 
@@ -228,7 +228,7 @@ struct hark_rec_syscall {
 	struct hark_rec_head head;
 	struct hark_rec_task task;
 	uint32_t nr;
-	uint32_t err;		/* errno; 0 for SYS_KILLED */
+	uint32_t err; /* errno; 0 for SYS_KILLED */
 };
 
 /* HARK_REC_CGROUP_LEFT */
@@ -241,47 +241,47 @@ struct hark_rec_left {
 /* What follows is held in maps, one of each per run, and read by their descriptors. */
 
 enum hark_ring_id {
-	HARK_RING_CONTROL = 0,	/* what costs its maker a fork, exec or connect: bounded by that */
-	HARK_RING_BULK = 1,	/* what a loop can make: refusals, datagrams */
+	HARK_RING_CONTROL = 0, /* what costs its maker a fork, exec or connect: bounded by that */
+	HARK_RING_BULK = 1,    /* what a loop can make: refusals, datagrams */
 	HARK_RINGS = 2
 };
 
 struct hark_ring_key {
-	uint64_t run;		/* cgroup id of the run */
-	uint32_t ring;		/* enum hark_ring_id */
+	uint64_t run;  /* cgroup id of the run */
+	uint32_t ring; /* enum hark_ring_id */
 	uint32_t pad0;
 };
 
 enum hark_run_limit {
-	HARK_LEVELS_MAX = 4,	/* different depths of run cgroups at one time */
-	HARK_COUNTS_MAX = 65536	/* (process, syscall, errno) rows of living processes, one run */
+	HARK_LEVELS_MAX = 4,    /* different depths of run cgroups at one time */
+	HARK_COUNTS_MAX = 65536 /* (process, syscall, errno) rows of living processes, one run */
 };
 
 /* Depths below the root at which run cgroups lie; 0 = free place. Entries never move. */
 struct hark_levels {
-	uint32_t level[4];	/* HARK_LEVELS_MAX */
+	uint32_t level[4]; /* HARK_LEVELS_MAX */
 };
 
 enum hark_count_nr {
-	HARK_NR_MAX = 1024,	/* numbers from here on are counted as HARK_NR_OTHER */
+	HARK_NR_MAX = 1024, /* numbers from here on are counted as HARK_NR_OTHER */
 	HARK_NR_OTHER = 1024,
-	HARK_NR_IA32 = 32768	/* set when the number is an i386 one */
+	HARK_NR_IA32 = 32768 /* set when the number is an i386 one */
 };
 
 struct hark_count_key {
 	uint64_t start_ns;
 	uint32_t tgid;
-	uint16_t nr;		/* enum hark_count_nr */
-	uint16_t err;		/* errno, 0 = success */
+	uint16_t nr;  /* enum hark_count_nr */
+	uint16_t err; /* errno, 0 = success */
 };
 
 struct hark_ring_stats {
-	uint64_t produced;	/* the next record's sequence number */
+	uint64_t produced; /* the next record's sequence number */
 	uint64_t emitted;
 	uint64_t dropped;
 };
 
 struct hark_run_stats {
-	struct hark_ring_stats ring[2];	/* enum hark_ring_id */
-	uint64_t counts_dropped;	/* syscalls not counted: the map was full */
+	struct hark_ring_stats ring[2]; /* enum hark_ring_id */
+	uint64_t counts_dropped;        /* syscalls not counted: the map was full */
 };

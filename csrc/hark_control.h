@@ -13,44 +13,44 @@
 
 enum hark_msg_type {
 	/* hark-launch -> recorder */
-	HARK_MSG_NET_READY = 1,	/* fds: netns M, tcp4, tcp6, udp4, udp6, nflog, cgroup directory */
-	HARK_MSG_STARTED = 2,	/* fds: pty master where the plan asked for one */
+	HARK_MSG_NET_READY = 1, /* fds: netns M, tcp4, tcp6, udp4, udp6, nflog, cgroup directory */
+	HARK_MSG_STARTED = 2,   /* fds: pty master where the plan asked for one */
 	HARK_MSG_EXITED = 3,
 	HARK_MSG_PUBLISHED = 4,
-	HARK_MSG_FAILED = 5,	/* set-up failed: nothing of the run exists any more */
-	HARK_MSG_EXE = 6,	/* answer to OPEN_EXE; fds: the executable, or none */
-	HARK_MSG_JOB = 7,	/* the agent's job stopped or continued (terminal runs) */
+	HARK_MSG_FAILED = 5, /* set-up failed: nothing of the run exists any more */
+	HARK_MSG_EXE = 6,    /* answer to OPEN_EXE; fds: the executable, or none */
+	HARK_MSG_JOB = 7,    /* the agent's job stopped or continued (terminal runs) */
 
 	/* recorder -> hark-launch */
-	HARK_MSG_GO = 20,	/* start record is on disk: start the agent */
+	HARK_MSG_GO = 20, /* start record is on disk: start the agent */
 	HARK_MSG_SIGNAL = 21,
 	HARK_MSG_OPEN_EXE = 22,
-	HARK_MSG_SEALED = 23,	/* publish the bundle and clean up */
-	HARK_MSG_KILL = 24,	/* recording failed: kill the tree */
-	HARK_MSG_FDS = 25,	/* fds: the next ones that the plan names by index */
-	HARK_MSG_PLAN = 26,	/* fds: the sealed launch plan; after all FDS, before all else */
+	HARK_MSG_SEALED = 23, /* publish the bundle and clean up */
+	HARK_MSG_KILL = 24,   /* recording failed: kill the tree */
+	HARK_MSG_FDS = 25,    /* fds: the next ones that the plan names by index */
+	HARK_MSG_PLAN = 26,   /* fds: the sealed launch plan; after all FDS, before all else */
 
 	/* mediator -> recorder */
-	HARK_MSG_CA = 40,	/* the run CA's certificate, PEM, 0-filled */
-	HARK_MSG_DRAINED = 41,	/* answer to STOP: everything is in the ring */
+	HARK_MSG_CA = 40,      /* the run CA's certificate, PEM, 0-filled */
+	HARK_MSG_DRAINED = 41, /* answer to STOP: everything is in the ring */
 
 	/* recorder -> mediator */
-	HARK_MSG_LISTEN = 60,	/* fds: tcp4, tcp6 */
-	HARK_MSG_DURABLE = 61,	/* every ring record below .below is on disk */
+	HARK_MSG_LISTEN = 60,  /* fds: tcp4, tcp6 */
+	HARK_MSG_DURABLE = 61, /* every ring record below .below is on disk */
 	HARK_MSG_STOP = 62,
 
 	/* mediator -> broker, and the answer; id joins them */
 	HARK_MSG_DIAL = 80,
-	HARK_MSG_DIALED = 81,	/* fds: the connected socket, or none */
+	HARK_MSG_DIALED = 81, /* fds: the connected socket, or none */
 
 	/* broker -> recorder */
 	HARK_MSG_DNS = 100,
-	HARK_MSG_DIAL_INTENT = 101,	/* waits for DIAL_RECORDED before connect() */
+	HARK_MSG_DIAL_INTENT = 101, /* waits for DIAL_RECORDED before connect() */
 	HARK_MSG_DIAL_RESULT = 102,
 	HARK_MSG_BROKER_READY = 103,
 
 	/* recorder -> broker */
-	HARK_MSG_RESOLVE_SOCKETS = 120,	/* fds: udp4, udp6 */
+	HARK_MSG_RESOLVE_SOCKETS = 120, /* fds: udp4, udp6 */
 	HARK_MSG_DIAL_RECORDED = 121,
 
 	/* recorder -> signer, and the answer; signer -> recorder once at start: SIGNER_READY */
@@ -61,73 +61,74 @@ enum hark_msg_type {
 
 enum hark_msg_limit {
 	HARK_MSG_TEXT = 256,
-	HARK_MSG_NAME = 256,	/* a DNS name needs 253 */
+	HARK_MSG_NAME = 256, /* a DNS name needs 253 */
 	HARK_MSG_PEM = 2048,
 	HARK_MSG_ANSWERS = 8
 };
 
 enum hark_dial_status {
 	HARK_DIAL_OK = 0,
-	HARK_DIAL_DENIED = 1,		/* not in the broker's table */
-	HARK_DIAL_RESOLVE = 2,		/* the name did not resolve */
-	HARK_DIAL_PRIVATE = 3,		/* every address is private, and the policy does not allow that */
-	HARK_DIAL_CONNECT = 4,		/* err says why */
+	HARK_DIAL_DENIED = 1,  /* not in the broker's table */
+	HARK_DIAL_RESOLVE = 2, /* the name did not resolve */
+	HARK_DIAL_PRIVATE = 3, /* every address is private, and the policy does not allow that */
+	HARK_DIAL_CONNECT = 4, /* err says why */
 	HARK_DIAL_TIMEOUT = 5,
-	HARK_DIAL_UNRECORDED = 6	/* the intent could not be put on disk: not dialled */
+	HARK_DIAL_UNRECORDED = 6 /* the intent could not be put on disk: not dialled */
 };
 
 struct hark_msg_head {
 	uint16_t type;
-	uint16_t len;		/* whole message, head included */
-	uint32_t id;		/* joins a question and its answer; 0 otherwise */
-	uint64_t seq;		/* per direction, from 0 */
+	uint16_t len; /* whole message, head included */
+	uint32_t id;  /* joins a question and its answer; 0 otherwise */
+	uint64_t seq; /* per direction, from 0 */
 };
 
-struct hark_msg_plain {		/* GO, KILL, FDS, PLAN, STOP, LISTEN, DRAINED, RESOLVE_SOCKETS, DIAL_RECORDED, BROKER_READY */
+struct hark_msg_plain { /* GO, KILL, FDS, PLAN, STOP, LISTEN, DRAINED, RESOLVE_SOCKETS,
+			   DIAL_RECORDED, BROKER_READY */
 	struct hark_msg_head head;
 };
 
 struct hark_msg_net_ready {
 	struct hark_msg_head head;
-	uint64_t cgroup_id;		/* cgroup v2 id (st_ino) of the run */
-	uint64_t netns_cookie;		/* SO_NETNS_COOKIE of the agent's namespace */
+	uint64_t cgroup_id;    /* cgroup v2 id (st_ino) of the run */
+	uint64_t netns_cookie; /* SO_NETNS_COOKIE of the agent's namespace */
 };
 
 struct hark_msg_started {
 	struct hark_msg_head head;
-	uint32_t agent_pid;		/* initial pid namespace */
+	uint32_t agent_pid; /* initial pid namespace */
 	uint32_t init_pid;
 };
 
 struct hark_msg_exited {
 	struct hark_msg_head head;
-	uint32_t wait_status;		/* as wait(2) gives it */
-	uint32_t stragglers;		/* tasks killed after the agent had ended */
-	uint32_t cause;			/* enum hark_exit_cause */
+	uint32_t wait_status; /* as wait(2) gives it */
+	uint32_t stragglers;  /* tasks killed after the agent had ended */
+	uint32_t cause;       /* enum hark_exit_cause */
 	uint32_t pad0;
 };
 
 enum hark_exit_cause {
-	HARK_EXIT_AGENT = 0,		/* the agent ended by itself, or by a forwarded signal */
-	HARK_EXIT_RECORDER = 1,		/* fail-closed: who died */
+	HARK_EXIT_AGENT = 0,    /* the agent ended by itself, or by a forwarded signal */
+	HARK_EXIT_RECORDER = 1, /* fail-closed: who died */
 	HARK_EXIT_MEDIATOR = 2,
 	HARK_EXIT_BROKER = 3,
 	HARK_EXIT_SIGNER = 4,
-	HARK_EXIT_KILLED = 5,		/* the recorder said KILL */
-	HARK_EXIT_INIT = 6,		/* the run's init died */
-	HARK_EXIT_LAUNCHER = 7		/* never sent; the recorder notes it when the socket closes */
+	HARK_EXIT_KILLED = 5,  /* the recorder said KILL */
+	HARK_EXIT_INIT = 6,    /* the run's init died */
+	HARK_EXIT_LAUNCHER = 7 /* never sent; the recorder notes it when the socket closes */
 };
 
 struct hark_msg_published {
 	struct hark_msg_head head;
-	uint32_t err;			/* errno; 0 = at its place */
+	uint32_t err; /* errno; 0 = at its place */
 	uint32_t pad0;
 };
 
 struct hark_msg_failed {
 	struct hark_msg_head head;
-	uint32_t err;			/* errno */
-	uint32_t op;			/* index of the plan op that failed, or 0xffffffff */
+	uint32_t err; /* errno */
+	uint32_t op;  /* index of the plan op that failed, or 0xffffffff */
 	char what[HARK_MSG_TEXT];
 	char hint[HARK_MSG_TEXT];
 };
@@ -140,14 +141,14 @@ struct hark_msg_signal {
 
 struct hark_msg_job {
 	struct hark_msg_head head;
-	uint32_t stopped;		/* 1 stopped, 0 continued */
+	uint32_t stopped; /* 1 stopped, 0 continued */
 	uint32_t pad0;
 };
 
 struct hark_msg_open_exe {
-	struct hark_msg_head head;	/* id joins the answer */
+	struct hark_msg_head head; /* id joins the answer */
 	uint64_t start_ns;
-	uint64_t ino;			/* as the kernel record named it */
+	uint64_t ino; /* as the kernel record named it */
 	uint32_t tgid;
 	uint32_t dev;
 	char path[4096];
@@ -155,13 +156,13 @@ struct hark_msg_open_exe {
 
 struct hark_msg_exe {
 	struct hark_msg_head head;
-	uint32_t err;			/* errno; 0 = one fd came along */
+	uint32_t err; /* errno; 0 = one fd came along */
 	uint32_t pad0;
 };
 
 struct hark_msg_sealed {
 	struct hark_msg_head head;
-	uint32_t publish;		/* 1: move the bundle to its place; 0: leave it in the run folder */
+	uint32_t publish; /* 1: move the bundle to its place; 0: leave it in the run folder */
 	uint32_t pad0;
 };
 
@@ -172,22 +173,22 @@ struct hark_msg_ca {
 
 struct hark_msg_durable {
 	struct hark_msg_head head;
-	uint64_t below;			/* ring sequence number */
+	uint64_t below; /* ring sequence number */
 };
 
 struct hark_msg_dial {
 	struct hark_msg_head head;
-	uint32_t host;			/* index in the compiled host table */
+	uint32_t host; /* index in the compiled host table */
 	uint16_t port;
 	uint16_t pad0;
-	uint64_t conn;			/* mediator's connection id, for the record */
+	uint64_t conn; /* mediator's connection id, for the record */
 };
 
 struct hark_msg_dialed {
 	struct hark_msg_head head;
-	uint32_t status;		/* enum hark_dial_status */
+	uint32_t status; /* enum hark_dial_status */
 	uint32_t err;
-	uint16_t family;		/* AF_INET or AF_INET6 */
+	uint16_t family; /* AF_INET or AF_INET6 */
 	uint16_t port;
 	uint32_t pad0;
 	uint8_t addr[16];
@@ -196,20 +197,20 @@ struct hark_msg_dialed {
 struct hark_msg_dns {
 	struct hark_msg_head head;
 	uint64_t boot_ns;
-	uint8_t src[16];		/* v4 in the first 4 bytes */
-	uint8_t dst[16];		/* the server that was asked */
+	uint8_t src[16]; /* v4 in the first 4 bytes */
+	uint8_t dst[16]; /* the server that was asked */
 	uint16_t family;
 	uint16_t sport;
 	uint16_t qtype;
 	uint16_t rcode;
-	uint32_t allowed;		/* 1: the name is in the table */
-	uint32_t answers;		/* how many of .answer are set */
+	uint32_t allowed; /* 1: the name is in the table */
+	uint32_t answers; /* how many of .answer are set */
 	uint8_t answer[HARK_MSG_ANSWERS][16];
-	char qname[HARK_MSG_NAME];	/* without the trailing dot, lower case, escaped where not LDH */
+	char qname[HARK_MSG_NAME]; /* without the trailing dot, lower case, escaped where not LDH */
 	char rule[64];
 };
 
-struct hark_msg_dial_intent {	/* and DIAL_RESULT */
+struct hark_msg_dial_intent { /* and DIAL_RESULT */
 	struct hark_msg_head head;
 	uint64_t boot_ns;
 	uint64_t conn;
@@ -223,12 +224,12 @@ struct hark_msg_dial_intent {	/* and DIAL_RESULT */
 
 struct hark_msg_sign {
 	struct hark_msg_head head;
-	uint8_t statement[128];		/* docs/spec/bundle.md, "Heads" */
+	uint8_t statement[128]; /* docs/spec/bundle.md, "Heads" */
 };
 
 struct hark_msg_signed {
 	struct hark_msg_head head;
-	uint32_t err;			/* EPERM: not this run, count fell, or after the final head */
+	uint32_t err; /* EPERM: not this run, count fell, or after the final head */
 	uint32_t pad0;
 	uint8_t signature[64];
 };
