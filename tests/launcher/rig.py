@@ -155,8 +155,9 @@ class Box:
                 sel.register(self.pipes[name], selectors.EVENT_READ, name)
             if self.master >= 0:
                 sel.register(self.master, selectors.EVENT_READ, "tty")
-            end = time.monotonic() + 60
-            while sel.get_map() and time.monotonic() < end:
+            end = time.monotonic() + WAIT_S
+            while sel.get_map():
+                assert time.monotonic() < end, f"the agent does not end: {out}"
                 for key, _ in sel.select(1.0):
                     data = b""
                     with contextlib.suppress(OSError):  # EIO: the terminal's last user is gone
