@@ -57,6 +57,14 @@ class Record:
                 return event
         raise SystemExit(f"demo: error: the recording holds no request to {host}")
 
+    def program(self, event: dict[str, Any]) -> str:
+        """Describe the process behind an event, as the kernel saw it."""
+        tgid, _, start, digest = event["actor"]
+        ran = [e for e in self.kind("exec") if e["actor"][0] == tgid and e["actor"][2] == start]
+        name = raw(ran[-1]["filename"]).decode() if ran else "?"
+        hashed = raw(digest).hex()[:16] if digest else "unknown"
+        return f"process {tgid}, {name}, BLAKE3 {hashed}…"
+
     def holds(self, secret: bytes) -> bool:
         """Whether any text or byte string of any event contains ``secret``."""
         return any(secret in part for part in flat(self.events))
@@ -112,9 +120,7 @@ def thief(record: Record, show: Show, seen: list[dict[str, str]], key: str) -> N
     denied = record.kind("denied", exchange=request["exchange"])
     for event in denied:
         show.line(event, f"DENIED evil.example by the {event['layer']}: {event['reason']}")
-        tgid, _, _, digest = event["actor"]
-        who = f"process {tgid}, executable {raw(digest).hex()[:16]}…" if digest else f"{tgid}"
-        show.line(event, f"       asked for by {who}")
+        print(f"{'':>20}asked for by {record.program(event)}")
     show.line(request, f"it tried: POST {raw(request['target']).decode()} {tried.decode()}")
     dialled = record.kind("dial", conn=request["conn"])
     show.promise(bool(denied) and not dialled, "the request was denied, and never dialled")
