@@ -101,6 +101,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 	__u64 start_boottime;
+	struct bpf_local_storage *bpf_storage;
 };
 
 struct linux_binprm {

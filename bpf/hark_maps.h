@@ -71,7 +71,8 @@ struct {
 
 /* A thread of a run, as long as it lives. */
 struct hark_thread {
-	__u64 run; /* cgroup id of the run it was last seen in, 0 once it left */
+	__u64 run;    /* cgroup id of the run it was last seen in, 0 once it left */
+	__u64 cgroup; /* its own cgroup when .run was found: unchanged, it is still there */
 	__u64 start_ns;
 	__u32 nr;     /* the call it is in */
 	__u8 in_call; /* sys_enter was seen and sys_exit was not */

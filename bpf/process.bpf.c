@@ -47,6 +47,7 @@ int BPF_PROG(hark_newtask, struct task_struct *child, unsigned long clone_flags)
 	thread = bpf_task_storage_get(&hark_threads, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (thread) {
 		thread->run = run;
+		thread->cgroup = hark_cgroup_id(BPF_CORE_READ(child, cgroups, dfl_cgrp));
 		thread->start_ns = hark_start_ns(child);
 		thread->newborn = 1;
 	}
@@ -222,6 +223,7 @@ int BPF_PROG(hark_moved, struct cgroup *to, const char *path, struct task_struct
 		return 0;
 	before = thread->run;
 	thread->run = now;
+	thread->cgroup = hark_cgroup_id(BPF_CORE_READ(task, cgroups, dfl_cgrp));
 	rec = hark_reserve(before, HARK_RING_CONTROL, sizeof(*rec), HARK_REC_CGROUP_LEFT, 0);
 	if (!rec)
 		return 0;

@@ -9,34 +9,54 @@
 #include "hark_count.h"
 #include "hark_maps.h"
 
-static __always_inline struct hark_thread *hark_thread_new(struct task_struct *task, __u64 run)
+/* The note on the current thread, if any. Most threads of a machine have no storage at all, and to
+ * see that costs them nothing; to ask the helper would. */
+static __always_inline struct hark_thread *hark_thread_known(struct task_struct *task)
 {
-	struct hark_thread *thread =
-		bpf_task_storage_get(&hark_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return task->bpf_storage ? bpf_task_storage_get(&hark_threads, task, 0, 0) : 0;
+}
 
+/* The same, made when the thread is in a run and has none yet. */
+static __always_inline struct hark_thread *hark_thread_note(struct task_struct *task)
+{
+	struct hark_thread *thread = hark_thread_known(task);
+	__u64 run;
+
+	if (thread)
+		return thread;
+	run = hark_current_run();
+	if (!run)
+		return 0;
+	thread = bpf_task_storage_get(&hark_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!thread)
 		return 0;
 	thread->run = run;
+	thread->cgroup = bpf_get_current_cgroup_id();
 	thread->start_ns = hark_start_ns(task);
 	return thread;
 }
 
+/* The run a noted thread is in now. Threads rarely move, so only a move is looked up. */
+static __always_inline __u64 hark_thread_run(struct hark_thread *thread)
+{
+	__u64 cgroup = bpf_get_current_cgroup_id();
+
+	if (thread->cgroup != cgroup) {
+		thread->run = hark_current_run();
+		thread->cgroup = cgroup;
+	}
+	return thread->run;
+}
+
+/* Only marks; sys_exit finds out whether the mark was a run's. */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(hark_sys_enter, struct pt_regs *regs, long nr)
 {
-	__u64 run = hark_current_run();
-	struct task_struct *task;
-	struct hark_thread *thread;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct hark_thread *thread = hark_thread_note(task);
 
-	if (!run)
-		return 0;
-	task = bpf_get_current_task_btf();
-	thread = bpf_task_storage_get(&hark_threads, task, 0, 0);
-	if (!thread)
-		thread = hark_thread_new(task, run);
 	if (!thread)
 		return 0;
-	thread->run = run;
 	thread->nr = (__u32)nr;
 	thread->ia32 = hark_in_ia32(task);
 	thread->in_call = 1;
@@ -81,27 +101,25 @@ static __always_inline void hark_unentered(__u64 run, struct task_struct *task,
 SEC("tp_btf/sys_exit")
 int BPF_PROG(hark_sys_exit, struct pt_regs *regs, long ret)
 {
-	__u64 run = hark_current_run();
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct hark_thread *thread = hark_thread_known(task);
 	__u32 err = ret < 0 && ret >= -HARK_ERRNO_MAX ? (__u32)-ret : 0;
-	struct task_struct *task;
-	struct hark_thread *thread;
+	__u64 run;
 
-	if (!run)
+	/* Without a note it was inside this call when it came into a run, or is in none. */
+	if (!thread)
 		return 0;
-	task = bpf_get_current_task_btf();
-	thread = bpf_task_storage_get(&hark_threads, task, 0, 0);
-	if (!thread) {
-		hark_thread_new(task, run);
-		return 0;
-	}
+	run = hark_thread_run(thread);
 	if (!thread->in_call) {
-		hark_unentered(run, task, thread, regs, ret, err);
+		if (run)
+			hark_unentered(run, task, thread, regs, ret, err);
 		return 0;
 	}
 	thread->in_call = 0;
 	if (hark_is_sigreturn(thread->nr, thread->ia32))
 		err = 0;
-	hark_count(run, thread, thread->nr, thread->ia32, err);
+	if (run)
+		hark_count(run, thread, thread->nr, thread->ia32, err);
 	return 0;
 }
 
