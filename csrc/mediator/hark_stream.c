@@ -21,6 +21,9 @@ void hark_stream_init(struct hark_stream *stream, struct hark_loop *loop, int fd
 void hark_stream_fini(struct hark_stream *stream)
 {
 	hark_loop_forget(stream->loop, &stream->source);
+	/* Else OpenSSL takes an end without close_notify for a reason to drop the session. */
+	if (stream->ssl)
+		SSL_set_shutdown(stream->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
 	SSL_free(stream->ssl);
 	stream->ssl = NULL;
 	hark_fd_close(&stream->source.fd);
