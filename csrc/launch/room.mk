@@ -4,17 +4,18 @@
 LAUNCH_SRCS := $(wildcard csrc/launch/*.c)
 LAUNCH_HDRS := $(wildcard csrc/launch/*.h csrc/base/*.h) csrc/hark_control.h
 LAUNCH_OBJS := $(patsubst csrc/%.c,$(BUILD)/obj/%.o,$(LAUNCH_SRCS))
-LAUNCH_INC := -Icsrc -Icsrc/base -Icsrc/launch
+LAUNCH_INC := -Icsrc -Icsrc/base -Icsrc/launch -Icsrc/sensors
 LAUNCH_BIN := $(BUILD)/bin/hark-launch
 
 PROGRAMS += $(LAUNCH_BIN)
 
-$(BUILD)/obj/launch/%.o: csrc/launch/%.c $(LAUNCH_HDRS)
+$(BUILD)/obj/launch/%.o: csrc/launch/%.c $(LAUNCH_HDRS) csrc/sensors/hark_pins.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CSTD) $(CFLAGS) $(WARN) $(HARDEN) $(LAUNCH_INC) -c $< -o $@
 
-$(LAUNCH_BIN): $(LAUNCH_OBJS) $(BUILD)/lib/libharkbase.a
+# hark_pins.c: the last run out takes the machine's sensors down (csrc/sensors/room.mk).
+$(LAUNCH_BIN): $(LAUNCH_OBJS) $(BUILD)/obj/sensors/hark_pins.o $(BUILD)/lib/libharkbase.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(HARDEN) -static-pie $^ -o $@

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "hark_pins.h"
 #include "launch.h"
 
 enum {
@@ -616,6 +617,10 @@ static void clean_up(struct launch *l)
 	hark_fd_close_all(l->userns, l->userns_n);
 	net_fini(&l->net);
 	if (cgroup_remove(&l->cgroup, hark_deadline_ms(END_MS), &err))
+		dprintf(STDERR_FILENO, "hark: warning: %s\n", err.what);
+	/* The recorder attached the sensors and may not take them down any more. */
+	hark_err_init(&err);
+	if (l->cgroup.id && hark_pins_leave_host(l->cgroup.id, &err))
 		dprintf(STDERR_FILENO, "hark: warning: %s\n", err.what);
 }
 

@@ -99,21 +99,40 @@ static int walk(const char *path, visit_fn visit, void *arg, struct hark_err *er
 		return hark_err_set(err, errno, "cannot list %s", path);
 	}
 	while (r >= 0 && (entry = readdir(dir)) != NULL) {
-		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-			r = visit(dirfd(dir), entry->d_name, arg);
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			r = visit(fd, entry->d_name, arg);
 	}
 	closedir(dir);
 	return r < 0 ? hark_err_set(err, errno, "cannot tidy %s", path) : 0;
 }
 
+/* A decimal number that ends at `end`; the place after it, or NULL. */
+static const char *parse_number(const char *text, char end, uint64_t *value)
+{
+	char *rest;
+
+	if (*text < '0' || *text > '9')
+		return NULL;
+	errno = 0;
+	*value = strtoull(text, &rest, 10);
+	return errno || *rest != end ? NULL : rest + 1;
+}
+
 static bool parse_member(const char *name, struct member *member)
 {
-	int end = -1;
+	size_t hex = strspn(name, "0123456789abcdef");
+	const char *at = name + hex;
+	uint64_t level;
 
-	if (sscanf(name, "%255[0-9a-f]-%" SCNu64 "-%" SCNu32 "%n", member->digest, &member->run,
-		   &member->level, &end) != 3)
+	if (!hex || hex >= sizeof(member->digest) || *at++ != '-')
 		return false;
-	return end > 0 && name[end] == '\0' && member->level < HARK_PINS_DEPTH;
+	memcpy(member->digest, name, hex);
+	member->digest[hex] = '\0';
+	at = parse_number(at, '-', &member->run);
+	if (!at || !parse_number(at, '\0', &level) || level >= HARK_PINS_DEPTH)
+		return false;
+	member->level = (uint32_t)level;
+	return true;
 }
 
 int hark_pins_lock(const struct hark_pins *where, struct hark_err *err)
@@ -215,7 +234,7 @@ static int count_member(int dirfd, const char *name, void *arg)
 	struct member member;
 
 	(void)dirfd;
-	if (!parse_member(name, &member) || strcmp(member.digest, census->digest))
+	if (!parse_member(name, &member) || strcmp(member.digest, census->digest) != 0)
 		return 0;
 	census->members++;
 	if (census->used)
@@ -274,7 +293,7 @@ int hark_pins_sweep(const struct hark_pins *where, struct hark_err *err)
 /* The last one out leaves the host as it was. A folder in use refuses to go. */
 static void remove_place(const struct hark_pins *where)
 {
-	if (rmdir(where->pins) || strcmp(where->pins, OWN_PINS))
+	if (rmdir(where->pins) || strcmp(where->pins, OWN_PINS) != 0)
 		return;
 	if (umount(OWN_BPFFS) == 0)
 		(void)rmdir(OWN_BPFFS);
@@ -374,4 +393,20 @@ int hark_pins_leave(const struct hark_pins *where, uint64_t run, struct hark_err
 		return -1;
 	remove_place(where);
 	return 0;
+}
+
+int hark_pins_leave_host(uint64_t run, struct hark_err *err)
+{
+	struct hark_pins where = {.state = STATE};
+	hark_autofd state = open_folder(STATE);
+
+	/* No run was ever sensed here, so there is nothing to leave and nothing to make. */
+	if (state < 0)
+		return errno == ENOENT ? 0 : hark_err_set(err, errno, "cannot open %s", STATE);
+	if (is_bpffs(HOST_BPFFS)) {
+		where.pins = HOST_PINS;
+		return hark_pins_leave(&where, run, err);
+	}
+	where.pins = OWN_PINS;
+	return is_bpffs(OWN_BPFFS) ? hark_pins_leave(&where, run, err) : 0;
 }

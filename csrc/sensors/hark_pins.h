@@ -72,4 +72,7 @@ HARK_MUST_USE int hark_pins_levels(const struct hark_pins *where, uint8_t used[H
 HARK_MUST_USE int hark_pins_leave(const struct hark_pins *where, uint64_t run,
 				  struct hark_err *err);
 
+/* The same at the machine's own place, for the launcher's clean-up. 0 or -1. */
+HARK_MUST_USE int hark_pins_leave_host(uint64_t run, struct hark_err *err);
+
 #endif

@@ -47,9 +47,12 @@ struct probe {
 
 typedef int (*step_fn)(struct probe *probe);
 
+/* errno of a call that failed just now; never 0, which would mean that it works. */
 static int failed(void)
 {
-	return errno ? errno : EIO;
+	int code = errno;
+
+	return code > 0 ? code : EIO;
 }
 
 /* Namespaces -------------------------------------------------------------------------------- */
@@ -191,20 +194,17 @@ static int step_ipv6(struct probe *probe)
 static int netlink_ask(int protocol, void *request, size_t len)
 {
 	hark_autofd fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
-	union {
+	struct {
 		struct nlmsghdr head;
-		char bytes[4096];
+		struct nlmsgerr status;
+		char more[4096];
 	} answer;
-	const struct nlmsgerr *status;
 
 	if (fd < 0 || send(fd, request, len, 0) != (ssize_t)len)
 		return failed();
 	if (recv(fd, &answer, sizeof(answer), 0) < (ssize_t)sizeof(answer.head))
 		return failed();
-	if (answer.head.nlmsg_type != NLMSG_ERROR)
-		return 0;
-	status = (const struct nlmsgerr *)NLMSG_DATA(&answer.head);
-	return -status->error;
+	return answer.head.nlmsg_type == NLMSG_ERROR ? -answer.status.error : 0;
 }
 
 static int step_veth(struct probe *probe)
@@ -236,7 +236,7 @@ static int step_nftables(struct probe *probe)
 		struct nfgenmsg body;
 	} request = {
 		.head = {.nlmsg_len = sizeof(request),
-			 .nlmsg_type = (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETGEN,
+			 .nlmsg_type = NFNL_SUBSYS_NFTABLES * 256 + NFT_MSG_GETGEN,
 			 .nlmsg_flags = NLM_F_REQUEST},
 	};
 
@@ -254,7 +254,7 @@ static int step_nflog(struct probe *probe)
 		uint8_t pad[3];
 	} request = {
 		.head = {.nlmsg_len = sizeof(request),
-			 .nlmsg_type = (NFNL_SUBSYS_ULOG << 8) | NFULNL_MSG_CONFIG,
+			 .nlmsg_type = NFNL_SUBSYS_ULOG * 256 + NFULNL_MSG_CONFIG,
 			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK},
 		.body = {.res_id = htons(PROBE_NLOG_GROUP)},
 		.attr = {.nla_len = sizeof(request.attr) + sizeof(request.cmd),
@@ -400,7 +400,7 @@ static int step_audit(struct probe *probe)
 	struct sockaddr_nl to = {.nl_family = AF_NETLINK, .nl_groups = AUDIT_NLGRP_READLOG};
 
 	(void)probe;
-	return bind(fd, (struct sockaddr *)&to, sizeof(to)) ? failed() : 0;
+	return fd < 0 || bind(fd, (struct sockaddr *)&to, sizeof(to)) ? failed() : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------*/

@@ -509,7 +509,7 @@ int64_t hark_sensors_read(struct hark_sensors *s, void *buf, size_t size)
 	s->sink.buf = buf;
 	s->sink.len = 0;
 	s->sink.cap = size / 4 * CONTROL_SHARE;
-	if (size < 2 * HARK_KERNEL_REC_MAX)
+	if (size < (size_t)2 * HARK_KERNEL_REC_MAX)
 		return -EINVAL;
 	(void)ring_buffer__consume(s->readers[HARK_RING_CONTROL]);
 	s->sink.cap = size;

@@ -1,5 +1,5 @@
 # The loader and reader of the BPF sensors, as an archive for hark._native; hark_pins.c needs no
-# libbpf and is linked into the static launcher too (PINS_SRCS).
+# libbpf and is linked into the static launcher too.
 
 SENSORS_SRCS := $(wildcard csrc/sensors/*.c) csrc/base/hark_err.c csrc/base/hark_fd.c
 SENSORS_HDRS := $(wildcard csrc/sensors/*.h) $(BASE_HDRS) bpf/hark_abi.h bpf/hark_abi_check.h
@@ -7,14 +7,17 @@ SENSORS_OBJS := $(patsubst csrc/%.c,$(BUILD)/obj/pic/%.o,$(SENSORS_SRCS))
 SENSORS_LIB := $(BUILD)/lib/libharksensors.a
 SENSORS_INC := -Icsrc -Icsrc/base -Icsrc/sensors -Ibpf
 SENSORS_CFLAGS := -fPIC -fvisibility=hidden -O2 -g -fstack-protector-strong -D_FORTIFY_SOURCE=2
-PINS_SRCS := csrc/sensors/hark_pins.c
-PINS_INC := -Icsrc/sensors -Ibpf
 NATIVE_PREREQS += $(SENSORS_LIB)
 
 $(BUILD)/obj/pic/%.o: csrc/%.c $(SENSORS_HDRS)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CSTD) $(WARN) $(SENSORS_CFLAGS) $(SENSORS_INC) -c $< -o $@
+
+$(BUILD)/obj/sensors/hark_pins.o: csrc/sensors/hark_pins.c $(SENSORS_HDRS)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CSTD) $(CFLAGS) $(WARN) $(HARDEN) $(SENSORS_INC) -c $< -o $@
 
 $(SENSORS_LIB): $(SENSORS_OBJS)
 	$(call say,AR,$@)
