@@ -9,11 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hark import limits
 
-__all__ = ["BLOB_TAG", "BlobRef", "CborError", "CborFault", "Span", "check", "decode", "encode"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "BLOB_TAG",
+    "BlobRef",
+    "CborError",
+    "CborFault",
+    "Span",
+    "check",
+    "decode",
+    "encode",
+    "plain_encoder",
+]
 
 BLOB_TAG = 40000
 _HASH_SIZE = 32
@@ -261,6 +274,13 @@ def encode(value: Any) -> bytes:
         return dumps(_arrange(value))
     except (CBOREncodeError, OverflowError, UnicodeEncodeError) as error:
         raise CborError(str(error)) from error
+
+
+def plain_encoder() -> Callable[[Any], bytes]:
+    """Return cbor2's encoder, which keeps the order of maps: check what it writes."""
+    from cbor2 import dumps  # noqa: PLC0415 - imported when first needed
+
+    return dumps
 
 
 def _untag(value: Any) -> Any:

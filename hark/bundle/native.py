@@ -64,6 +64,8 @@ class NativeCore:
     def __init__(self) -> None:
         self._refs = ffi.NULL
         self._hash = ffi.new("uint8_t[32]")
+        self._check = lib.hark_cbor_check
+        self._null = ffi.NULL
 
     def keyed(self, key: bytes, data: Bytes) -> bytes:
         """BLAKE3 keyed hash."""
@@ -78,7 +80,7 @@ class NativeCore:
 
     def check_cbor(self, data: bytes) -> CborFault:
         """Whether ``data`` is one value of the CBOR profile."""
-        fault = lib.hark_cbor_check(data, len(data), ffi.NULL, 0, ffi.NULL)
+        fault = self._check(data, len(data), self._null, 0, self._null)
         return CborFault(fault) if fault else CborFault.OK
 
     def frames(

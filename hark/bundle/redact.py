@@ -139,10 +139,8 @@ def _copy(source: Source, out: _Output, wish: Redaction) -> None:
         elif kind == "s":
             out.head_at = out.at
             sealed = body[124] == 1  # the final flag of a head
-        elif kind == "e":
-            # It opens what its batch redacted; left in, its holder could still read it.
-            if _touches(source, block.head.end, wish):
-                continue
+        elif kind == "e" and _touches(source, block.head.end, wish):
+            continue  # it opens what its batch redacts: left in, its holder could still read it
         out.block(kind, body)
     if not sealed:
         raise Torn("only a sealed bundle can be redacted")

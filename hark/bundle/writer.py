@@ -176,6 +176,7 @@ class BundleWriter:
         self._now_unix_ns = now_unix_ns
         self._random = random
         self._inline = inline
+        self._dumps = cbor.plain_encoder()
         self._file_key = file_key
         self._sealed_items: set[int] = set()
         self._packer = Packer(level)
@@ -193,6 +194,7 @@ class BundleWriter:
         self._head_boot_ns = 0
         self._urgent_head = False
         self._durable = 0
+        self._flushed = 0
         self._start_batch()
         self._take_file()
         body = header.encode()
@@ -212,7 +214,23 @@ class BundleWriter:
         matter at once (run start and end, loss, denied) are flushed; for the rest see ``tick``.
         The payload of a ``sealed`` event is stored only for the recipients of ``file_key``.
         """
-        seq: int = self._guard(self._append, kind, boot_ns, payload, sealed)
+        frame = None if sealed else self._quick_frame(kind, boot_ns, payload)
+        if frame is None or self._failed is not None or self._sealed:
+            frame = self._guard(self._frame, kind, boot_ns, payload, sealed)
+        if sealed:
+            self._sealed_items.add(len(self._pending))
+        seq = self._flushed + len(self._pending)
+        if not self._pending:
+            self._pending_since = self._now_boot_ns()
+        self._pending.append(frame)
+        self._pending_bytes += len(frame)
+        if (
+            kind in _URGENT
+            or len(self._pending) >= limits.BUNDLE_FLUSH_EVENTS
+            or self._pending_bytes + self._chunks.bytes >= limits.BUNDLE_FLUSH_BYTES
+        ):
+            self._urgent_head = self._urgent_head or kind == Kind.DENIED
+            self._guard(self._flush)
         return seq
 
     def flush(self) -> None:
@@ -326,7 +344,18 @@ class BundleWriter:
     def _write_start(self, body: bytes) -> None:
         self._write(MAGIC + BLOCK_HEAD.pack(ord("h"), len(body)) + body)
 
-    def _append(self, kind: int, boot_ns: int, payload: dict[int, Any], sealed: bool) -> int:
+    def _quick_frame(self, kind: int, boot_ns: int, payload: dict[int, Any]) -> bytes | None:
+        """Return the frame of a small payload that is canonical as it stands, else None."""
+        try:
+            data = self._dumps(payload)
+            if len(data) > self._inline or self._core.check_cbor(data) is not cbor.CborFault.OK:
+                return None
+            return FRAME.pack(len(data), kind, boot_ns) + data
+        except Exception:  # noqa: BLE001 - the long way names it
+            return None
+
+    def _frame(self, kind: int, boot_ns: int, payload: dict[int, Any], sealed: bool) -> bytes:
+        """Return the frame of any payload; long strings go to the chunk store."""
         if sealed and self._file_key is None:
             raise RecordingFailed("cannot seal an event", "the bundle has no recipients")
         long = 0 if sealed else _long_bytes(payload, self._inline)
@@ -338,22 +367,7 @@ class BundleWriter:
             raise RecordingFailed("cannot encode an event", fault.text)
         if len(data) > limits.BUNDLE_BODY_PART_BYTES:
             raise RecordingFailed("cannot record an event", f"{len(data)} bytes are too many")
-        frame = FRAME.pack(len(data), kind, boot_ns) + data
-        if not self._pending:
-            self._pending_since = self._now_boot_ns()
-        if sealed:
-            self._sealed_items.add(len(self._pending))
-        self._pending.append(frame)
-        self._pending_bytes += len(frame)
-        seq = self._mmr.count + len(self._pending) - 1
-        if (
-            kind in _URGENT
-            or len(self._pending) >= limits.BUNDLE_FLUSH_EVENTS
-            or self._pending_bytes + self._chunks.bytes >= limits.BUNDLE_FLUSH_BYTES
-        ):
-            self._urgent_head = self._urgent_head or kind == Kind.DENIED
-            self._flush()
-        return seq
+        return FRAME.pack(len(data), kind, boot_ns) + data
 
     def _store_bodies(self, payload: dict[int, Any], size: int) -> dict[int, Any]:
         """Put long byte strings into the chunk store; ``size`` is all of them together.
@@ -390,6 +404,7 @@ class BundleWriter:
             self._mmr.reset(mark)  # what is not in the file is not in the tree
             self._chain = chain
             raise
+        self._flushed = self._mmr.count
         self._start_batch()
         self._chunks.start_batch()
 

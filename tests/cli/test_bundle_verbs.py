@@ -1,0 +1,224 @@
+"""verify, inspect, prove, synth, keygen as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hark.bundle.keys import SigningKey
+from hark.bundle.synth import write
+from hark.bundle.writer import create
+from hark.cli.app import main
+from hark.cli.bundle_argument import find_bundle
+from hark.cli.printable import json_value, printable, ulid_text
+from hark.cli.verify import NOT_ANCHORED
+from hark.errors import InputError
+
+STEPS = 9
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def hark(capsys, *argv: str) -> tuple[int, str, str]:
+    status = main(list(argv))
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_the_first_steps_of_the_readme(capsys):
+    status, out, _ = hark(capsys, "keygen", "-out", "hark.key")
+    assert status == 0
+    key = out.strip()
+    assert hark(capsys, "synth", "-key", "hark.key", "run.hark")[0] == 0
+    status, out, _ = hark(capsys, "verify", "run.hark")
+    lines = out.splitlines()
+    assert status == 0
+    assert lines[0] == f"signed by an unknown key: {key}"
+    assert [line.split()[0] for line in lines[1 : STEPS + 1]] == [
+        str(n) for n in range(1, STEPS + 1)
+    ]
+    assert lines[-2] == NOT_ANCHORED
+    assert lines[-1] == "VERIFIED"
+    assert any("nothing of this ever ran" in line for line in lines)
+    status, out, _ = hark(capsys, "prove", "-seq", "14", "-out", "p.json", "run.hark")
+    assert (status, out.split(",")[0]) == (0, "event 14: 4 sibling hashes + 1 peaks")
+    Path("run.hark").unlink()
+    status, out, _ = hark(capsys, "prove", "-check", "p.json", "--key", key)
+    assert (status, out.splitlines()[-1]) == (0, "VERIFIED")
+    assert "denied" in out
+
+
+def test_corrupt_is_broken_and_names_the_event(capsys):
+    assert hark(capsys, "synth", "--corrupt", "9", "bad.hark")[0] == 0
+    status, out, _ = hark(capsys, "verify", "bad.hark")
+    assert status == 1
+    assert out.splitlines()[-1] == "BROKEN  event 9 was changed"
+    assert out.splitlines()[3].startswith("  3 FAILED")
+
+
+def test_truncate_is_truncated_and_keeps_the_prefix(capsys):
+    assert hark(capsys, "synth", "--truncate", "14", "part.hark")[0] == 0
+    status, out, _ = hark(capsys, "verify", "part.hark")
+    assert status == 3
+    assert out.splitlines()[-1].startswith("TRUNCATED")
+    assert "\nevents       14, signed through" in out
+    status, out, _ = hark(capsys, "inspect", "--json", "part.hark")
+    assert [json.loads(line)["seq"] for line in out.splitlines()] == list(range(14))
+
+
+def test_another_key_is_rejected(capsys):
+    hark(capsys, "synth", "run.hark")
+    status, out, _ = hark(capsys, "verify", "-key", "07" * 32, "run.hark")
+    assert (status, out.splitlines()[-1].split()[0]) == (1, "REJECTED")
+    status, _, err = hark(capsys, "verify", "-key", "nonsense", "run.hark")
+    assert (status, err.splitlines()[0].split(":")[1]) == (2, " error")
+    status, out, _ = hark(capsys, "verify", "--require-signature", "run.hark")
+    assert status == 1
+
+
+def test_verify_json_and_pure_python(capsys, monkeypatch):
+    hark(capsys, "synth", "--events", "500", "run.hark")
+    _, native, _ = hark(capsys, "verify", "--json", "run.hark")
+    monkeypatch.setenv("HARK_PURE", "1")
+    status, pure, err = hark(capsys, "verify", "--json", "--verbose", "run.hark")
+    assert status == 0
+    assert "pure" in err
+    assert json.loads(native) == json.loads(pure)
+    assert json.loads(pure)["verdict"] == "VERIFIED"
+    assert json.loads(pure)["events"] == 500
+
+
+def test_verify_works_without_the_native_module(tmp_path):
+    """A process in which hark._native cannot be imported at all."""
+    code = (
+        "import sys; sys.modules['hark._native'] = None\n"
+        "from hark.cli.app import main\n"
+        "assert main(['synth', 'x.hark']) == 0\n"
+        "sys.exit(main(['verify', '--verbose', 'x.hark']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pure core" in done.stderr
+
+
+def test_synth_overwrites_nothing(capsys):
+    hark(capsys, "synth", "run.hark")
+    before = Path("run.hark").read_bytes()
+    status, _, err = hark(capsys, "synth", "run.hark")
+    assert status == 2
+    assert "exists" in err
+    assert Path("run.hark").read_bytes() == before
+    for wrong in (["--corrupt", "17"], ["--truncate", "-1"], ["--events", "0"]):
+        assert hark(capsys, "synth", *wrong, "other.hark")[0] == 2
+        assert not Path("other.hark").exists()
+
+
+def rows_bundle(rows) -> None:
+    fd = create("r.hark")
+    write(fd, SigningKey.generate(), rows)
+    os.close(fd)
+
+
+HOSTILE = b"\x1b[2J\x07\rVERIFIED\x9b31m\xe2\x80\xae\xff"
+
+
+def test_inspect_escapes_what_the_agent_made(capsys):
+    actor = [5, 6, 7, None]
+    rows_bundle(
+        [
+            (5, 1, {1: actor, 4: b"/tmp/\x1b]0;x\x07", 5: [HOSTILE]}),
+            (27, 2, {4: "subject\x1b[31m", 5: HOSTILE.decode("latin-1"), 6: {"k\x1b": "\u202e"}}),
+            (60, 3, {4: HOSTILE}),
+        ]
+    )
+    for argv in (
+        ["inspect"],
+        ["inspect", "--json"],
+        ["inspect", "--seq", "0"],
+        ["inspect", "--seq", "1"],
+    ):
+        status, out, _ = hark(capsys, *argv, "r.hark")
+        assert status == 0
+        assert all(c == "\n" or c.isprintable() for c in out), out
+        assert "\u202e" not in out
+
+
+def test_inspect_names_programs_and_filters(capsys):
+    actor = [10, 10, 99, b"\xab" * 32]
+    rows_bundle(
+        [
+            (5, 1, {1: actor, 4: b"/usr/bin/curl"}),
+            (8, 2, {1: [10, 11, 99, b"\xab" * 32], 6: b"\x7f\0\0\1", 7: 443}),
+            (19, 3, {2: 1, 4: b"z" * 5000}),
+            (19, 4, {2: 1, 4: bytes(range(256)) * 8}),
+        ]
+    )
+    _, out, _ = hark(capsys, "inspect", "--kind", "connect", "r.hark")
+    assert "10/11 abababab curl" in out
+    assert "dst=127.0.0.1 dport=443" in out
+    assert len(out.splitlines()) == 2
+    _, out, _ = hark(capsys, "inspect", "--json", "--since", "0.025", "r.hark")
+    bodies = [json.loads(line)["data"] for line in out.splitlines()]
+    assert bodies[0] == "z" * 5000
+    assert list(bodies[1]) == ["base64"]
+    _, out, _ = hark(capsys, "inspect", "-n", "2", "--json", "r.hark")
+    assert [json.loads(line)["kind"] for line in out.splitlines()] == ["exec", "connect"]
+    status, _, err = hark(capsys, "inspect", "--kind", "nonsense", "r.hark")
+    assert (status, "run_start" in err) == (2, True)
+    status, _, err = hark(capsys, "inspect", "--seq", "99", "r.hark")
+    assert (status, "no event 99" in err) == (2, True)
+
+
+def test_prove_refuses(capsys):
+    hark(capsys, "synth", "run.hark")
+    assert hark(capsys, "prove", "run.hark")[0] == 2
+    assert hark(capsys, "prove", "--seq", "17", "run.hark")[0] == 2
+    Path("p.json").write_text("{}")
+    assert hark(capsys, "prove", "--check", "p.json")[0] == 1
+    assert hark(capsys, "prove", "--seq", "1", "--out", "p.json", "run.hark")[0] == 2  # exists
+    assert hark(capsys, "prove", "--seq", "1", "--out", "p.cbor", "run.hark")[0] == 0
+    assert hark(capsys, "prove", "--check", "p.cbor")[0] == 0
+    status, out, _ = hark(capsys, "prove", "--check", "p.cbor", "--key", "07" * 32)
+    assert (status, out.splitlines()[-1].split()[0]) == (1, "REJECTED")
+
+
+def test_run_argument(tmp_path, capsys):
+    runs = tmp_path / "runs"
+    here = tmp_path / "here"
+    for name in ("01J8XAAAAAAAAAAAAAAAAAAAAA", "01J8XBBBBBBBBBBBBBBBBBBBBB"):
+        (runs / name).mkdir(parents=True)
+        (runs / name / "run.hark").touch()
+    here.mkdir()
+    newest = here / "run-01J9ZZZZZZZZZZZZZZZZZZZZZZ.hark"
+    newest.touch()
+
+    def find(name: str) -> Path:
+        return find_bundle(name, here=here, runs=runs)
+
+    assert find("latest") == newest
+    assert find("01j8xa") == runs / "01J8XAAAAAAAAAAAAAAAAAAAAA" / "run.hark"
+    assert find("01J9") == newest
+    for name, match in (("01J8X", "2 runs begin"), ("02", "no run"), ("nonsense!", "no bundle")):
+        with pytest.raises(InputError, match=match):
+            find(name)
+    with pytest.raises(InputError, match="no run here"):
+        find_bundle("latest", here=tmp_path / "none", runs=tmp_path / "none")
+    assert find("missing.hark") == Path("missing.hark")
+    assert hark(capsys, "verify", "missing.hark")[0] == 2
+
+
+def test_printable_and_json():
+    assert printable(HOSTILE) == "\\x1b[2J\\x07\\rVERIFIED\\x9b31m\\u202e\\xff"
+    assert printable("é ✓ plain") == "é ✓ plain"
+    assert printable(b"a" * 50, 10) == "aaaaaaaaa…"
+    assert json_value({1: [b"ok", b"\xff"]}) == {"1": ["ok", {"base64": "/w=="}]}
+    assert ulid_text(bytes(16)) == "0" * 26
+    assert ulid_text(b"\xff" * 16) == "7" + "Z" * 25
