@@ -165,14 +165,21 @@ static int open_stdio(struct launch *l, struct hark_err *err)
 	return tty ? step_tty(l, tty, err) : step_stdio(l, stdio, err);
 }
 
-/* What the warden ignores or blocks is not the agent's: dispositions survive an exec. */
+/* What the warden ignores or blocks is not the agent's: dispositions survive an exec. By the
+ * kernel's own call, since libc hides two signals that its posix_spawn leaves ignored. */
 static void default_signals(void)
 {
+	const struct {
+		void (*handler)(int);
+		unsigned long flags;
+		void (*restorer)(void);
+		uint64_t mask;
+	} dfl = {0};
 	sigset_t none;
 	int signo;
 
 	for (signo = 1; signo < NSIG; signo++)
-		(void)signal(signo, SIG_DFL);
+		(void)syscall(SYS_rt_sigaction, signo, &dfl, NULL, sizeof(dfl.mask));
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
