@@ -6,7 +6,7 @@ Timing decides nothing: each wait has a generous deadline and asks only whether.
 from __future__ import annotations
 
 import contextlib
-import re
+import shutil
 import subprocess
 import uuid
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness.processes import Process, below, running_with, wait_until_gone
+from harness.recording import Recording, raw
 from harness.running import HARK, hark
 from harness.world import NEWS, World
 
@@ -55,14 +56,14 @@ def started(world: World, marker: str) -> Iterator[subprocess.Popen[bytes]]:
         log.close()
 
 
-def bundle_of(world: World, before: set[Path]) -> Path:
-    """Where the recording lies now: at its place, or in the run's folder."""
-    if world.bundle.exists():
-        return world.bundle
-    (left,) = set(RUNS.iterdir()) - before
-    said = (world.directory / "stderr").read_text()
-    assert left.name in said or "recorder" in said, said
-    return left / "run.hark"
+def folder_of(tree: list[Process]) -> Path:
+    """Return the run's folder: hark-launch holds its lock file open."""
+    (launch,) = [process for process in tree if process.name == "hark-launch"]
+    for entry in Path(f"/proc/{launch.pid}/fd").iterdir():
+        target = entry.readlink()
+        if target.name == "lock" and target.parent.parent == RUNS:
+            return target.parent
+    raise AssertionError("hark-launch holds no lock of a run")
 
 
 @pytest.mark.kernel
@@ -70,24 +71,41 @@ def bundle_of(world: World, before: set[Path]) -> Path:
 @pytest.mark.parametrize("name", PARTS)
 def test_killing_a_part_stops_the_agent_and_keeps_the_prefix(world: World, name: str):
     marker = str(uuid.uuid4().int % 10**9)  # sleep takes it as more seconds
-    before = set(RUNS.iterdir()) if RUNS.exists() else set()
     with started(world, marker) as run:
         tree = below(run.pid)
+        folder = folder_of(tree)
         assert running_with(marker), "positive control: the agent is running"
-        victim = one_called(name, tree)
+        (victim,) = [process for process in tree if process.name == name]
         victim.kill()
         assert not wait_until_gone(tree), "the agent or a part of hark outlived its recorder"
         assert not running_with(marker)
-        run.wait(30)
-    bundle = bundle_of(world, before)
+        assert run.wait(30) == (-9 if name == "hark-recorder" else 125)
+    said = (world.directory / "stderr").read_text()
+    bundle = world.bundle
+    if name == "hark-launch":  # nobody was left to publish: the operator is told where it lies
+        bundle = folder / "run.hark"
+        assert not world.bundle.exists()
+        assert str(bundle) in said
+    assert_prefix(bundle, name)
+    shutil.rmtree(folder, ignore_errors=True)  # kept as evidence; this test has looked at it
+
+
+def assert_prefix(bundle: Path, killed: str) -> None:
+    """What was recorded until then is there, signed, and says how it ended."""
     verdict = hark("verify", bundle)
-    assert verdict.status in {0, 3}, verdict.text + verdict.stderr
-    assert re.search("VERIFIED|TRUNCATED", verdict.text)
-    shown = hark("inspect", "--json", bundle)
-    assert b"/hold" in shown.stdout
-
-
-def one_called(name: str, tree: list[Process]) -> Process:
-    """Return the process of the run with this name."""
-    (found,) = [process for process in tree if process.name == name]
-    return found
+    last = verdict.text.splitlines()[-1].split()[0]
+    recording = Recording.read(bundle)
+    # Written ahead: on disk before the dial, whoever dies afterwards.
+    assert recording.kind("dial")[0]["host"] == NEWS
+    if killed == "hark-recorder":
+        assert (verdict.status, last) == (3, "TRUNCATED"), verdict.text
+        return
+    (held,) = recording.exchanges(NEWS)
+    assert raw(held.request["target"]) == b"/hold"
+    assert held.response_body == b"data: held\n\n"
+    (end,) = recording.kind("run_end")
+    part = {"hark-launch": "launcher"}.get(killed, killed.removeprefix("hark-"))
+    assert end["reason"] == f"{part}-died"
+    # Without a signer the end stays unsigned; everybody else leaves a sealed recording.
+    expected = (3, "TRUNCATED") if killed == "hark-signer" else (0, "VERIFIED")
+    assert (verdict.status, last) == expected, verdict.text
