@@ -1,0 +1,64 @@
+"""The docs point at things that exist, and name every dependency."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("demo/*.md")])
+NAMED = re.compile(r"`((?:tests|csrc|hark|bpf|demo|docs|shim|\.ci)/[\w./*-]+)`")
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+
+
+def named_paths(text: str) -> list[str]:
+    """Paths of this project in code quotes; a name that ends in a number is a hash domain."""
+    return [path for path in NAMED.findall(text) if not path.rpartition("/")[2].isdigit()]
+
+
+def test_the_pattern_finds_paths():
+    """Positive control."""
+    assert named_paths(
+        "see `tests/escape` and `hark/cli/app.py`, not `/etc/hosts` or `hark/x/2`"
+    ) == [
+        "tests/escape",
+        "hark/cli/app.py",
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_named_in_docs_exist(page: Path):
+    missing = [path for path in named_paths(page.read_text()) if not list(ROOT.glob(path))]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path):
+    missing = [
+        target for target in LINK.findall(page.read_text()) if not (page.parent / target).exists()
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_nothing_is_called_bit_exact(page: Path):
+    """Determinism is a property of the harness; the word would claim more."""
+    assert "bit-exact" not in page.read_text()
+
+
+@pytest.mark.parametrize("name", ["run.in", "dev.in"])
+def test_every_python_dependency_has_a_reason(name: str):
+    reasons = (ROOT / "docs/dependencies.md").read_text()
+    lines = (ROOT / ".ci/requirements" / name).read_text().splitlines()
+    names = [re.split(r"[=<> ]", line)[0] for line in lines if line and line[0] not in "#-"]
+    assert names
+    assert not [package for package in names if package not in reasons]
+
+
+@pytest.mark.parametrize("name", ["debian-run.txt", "debian-test.txt"])
+def test_every_debian_package_has_a_reason(name: str):
+    reasons = (ROOT / "docs/dependencies.md").read_text()
+    packages = (ROOT / ".ci" / name).read_text().split()
+    assert not [package for package in packages if package not in reasons]
