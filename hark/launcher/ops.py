@@ -434,13 +434,15 @@ class Tty(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stdio(Op):
-    """Descriptors 0, 1 and 2 of the agent."""
+    """Descriptors 0, 1 and 2 of the agent; pipes become ``uid``'s, so /dev/stdout can be opened."""
 
     CODE: ClassVar[OpCode] = OpCode.STDIO
-    FORMAT: ClassVar[str] = "fff"
+    FORMAT: ClassVar[str] = "fffww"
     stdin: int
     stdout: int
     stderr: int
+    uid: int
+    gid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

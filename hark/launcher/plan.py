@@ -451,7 +451,7 @@ def _agent(b: _Builder) -> None:
     else:
         names = ("stdin", "stdout", "stderr")
         stdin, stdout, stderr = (b.fd(name) for name in names)
-        b.ops.append(ops.Stdio(stdin=stdin, stdout=stdout, stderr=stderr))
+        b.ops.append(ops.Stdio(stdin=stdin, stdout=stdout, stderr=stderr, uid=b.kuid, gid=b.kgid))
     b.ops.append(ops.Rlimit(resource=resource.RLIMIT_CORE, soft=0, hard=0))
     if r.limits.open_files:
         n = r.limits.open_files

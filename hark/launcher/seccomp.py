@@ -196,8 +196,9 @@ def _prologue() -> bytes:
     jeq, jge, jgt = 0x15, 0x35, 0x25
     steps = [
         load_arch,
-        (jeq, 0, 6, _ARCH),  # foreign: to the end
+        (jeq, 0, 7, _ARCH),  # foreign: to the end
         load_nr,
+        (jeq, 4, 0, _LOW32),  # -1: libseccomp lets it through
         (jge, 4, 0, _X32_BIT),  # x32: to the end
         (jgt, 2, 0, LAST_KNOWN),  # refuse
         (jge, 0, 2, HOLE[0]),  # below the hole: to the end

@@ -1,0 +1,150 @@
+"""The compiled filter, decided by an interpreter of our own: no kernel, no libseccomp."""
+
+from __future__ import annotations
+
+import errno
+import platform
+
+import pytest
+from launcher.cbpf import ALLOW, ERRNO, I386, KILL_PROCESS, decide
+
+from hark.launcher import seccomp
+
+if platform.machine() != "x86_64":
+    pytest.skip("numbers of x86-64", allow_module_level=True)
+
+BLOB = seccomp.compile_filter()
+SOCKET, IOCTL, CLONE, PRCTL = 41, 16, 56, 157
+HIGH = 1 << 32
+
+
+@pytest.mark.parametrize(
+    ("nr", "code"),
+    [
+        (425, errno.ENOSYS),  # io_uring_setup
+        (435, errno.ENOSYS),  # clone3
+        (447, errno.ENOSYS),  # memfd_secret
+        (323, errno.ENOSYS),  # userfaultfd
+        (335, errno.ENOSYS),  # uretprobe
+        (336, errno.ENOSYS),
+        (101, errno.EPERM),  # ptrace
+        (272, errno.EPERM),  # unshare
+        (308, errno.EPERM),  # setns
+        (165, errno.EPERM),  # mount
+        (428, errno.EPERM),  # open_tree
+        (457, errno.EPERM),  # statmount
+        (467, errno.EPERM),  # open_tree_attr
+        (321, errno.EPERM),  # bpf
+        (250, errno.EPERM),  # keyctl
+        (438, errno.EPERM),  # pidfd_getfd
+        (304, errno.EPERM),  # open_by_handle_at
+        (246, errno.EPERM),  # kexec_load
+    ],
+)
+def test_denied_calls(nr: int, code: int):
+    assert decide(BLOB, nr) == ERRNO | code
+
+
+@pytest.mark.parametrize(
+    "nr",
+    [
+        0,
+        1,
+        39,
+        57,
+        59,
+        202,
+        228,
+        231,
+        257,
+        281,
+        302,
+        318,
+        319,
+        332,
+        334,
+        424,
+        439,
+        441,
+        444,
+        446,
+        449,
+        452,
+        462,
+        468,
+        469,
+    ],
+)
+def test_ordinary_calls_are_allowed(nr: int):
+    assert decide(BLOB, nr) == ALLOW
+
+
+@pytest.mark.parametrize("nr", [337, 400, 423, 470, 471, 600, 0x3FFFFFFF, -1])
+def test_unknown_numbers_do_not_exist(nr: int):
+    assert decide(BLOB, nr) == ERRNO | errno.ENOSYS
+
+
+@pytest.mark.parametrize(("nr", "arch"), [(1, I386), (359, I386), (470, I386), (1, 0xC00000B7)])
+def test_foreign_architectures_are_killed(nr: int, arch: int):
+    assert decide(BLOB, nr, arch=arch) == KILL_PROCESS
+
+
+@pytest.mark.parametrize("nr", [0x40000000, 0x40000000 | SOCKET, 0x40000000 | 512, -2])
+def test_x32_and_negative_numbers_are_killed(nr: int):
+    assert decide(BLOB, nr) == KILL_PROCESS
+
+
+@pytest.mark.parametrize("family", range(-2, 70))
+@pytest.mark.parametrize("high", [0, HIGH, 0xFFFFFFFF << 32])
+def test_socket_families(family: int, high: int):
+    got = decide(BLOB, SOCKET, ((family & 0xFFFFFFFF) | high, 1, 0))
+    if family in (1, 2, 10, 16):
+        assert got in (ALLOW, ERRNO | errno.EAFNOSUPPORT)
+        assert high or got == ALLOW
+    else:
+        assert got == ERRNO | errno.EAFNOSUPPORT
+
+
+@pytest.mark.parametrize("high", [0, HIGH])
+@pytest.mark.parametrize("flags", [0, 0o2000000, 0o4000])
+def test_socket_types_and_protocols(high: int, flags: int):
+    refused = ERRNO | errno.EPERM
+    for family in (2, 10):
+        for kind in (3, 4, 10):
+            assert decide(BLOB, SOCKET, (family, kind | flags | high, 0)) == refused
+        assert decide(BLOB, SOCKET, (family, 1 | flags, 6)) == ALLOW
+        assert decide(BLOB, SOCKET, (family, 2 | flags, 17)) == ALLOW
+        mptcp = decide(BLOB, SOCKET, (family, 1 | flags, 262 | high))
+        assert mptcp == ERRNO | errno.EPROTONOSUPPORT
+    for protocol in range(1, 23):
+        assert decide(BLOB, SOCKET, (16, 3 | flags, protocol | high)) == refused
+    assert decide(BLOB, SOCKET, (16, 3 | flags, 0)) == ALLOW
+
+
+@pytest.mark.parametrize("high", [0, HIGH, 0xFFFFFFFF << 32])
+def test_masked_arguments(high: int):
+    refused = ERRNO | errno.EPERM
+    for request in (0x5412, 0x541C, 0x5423):
+        assert decide(BLOB, IOCTL, (0, request | high)) == refused
+    assert decide(BLOB, IOCTL, (0, 0x5413 | high)) == ALLOW
+    assert decide(BLOB, PRCTL, (35 | high,)) == refused
+    assert decide(BLOB, PRCTL, (38 | high,)) == ALLOW
+    for flag in (
+        0x00020000,
+        0x02000000,
+        0x04000000,
+        0x08000000,
+        0x10000000,
+        0x20000000,
+        0x40000000,
+    ):
+        assert decide(BLOB, CLONE, (flag | 17 | high,)) == refused
+        assert decide(BLOB, CLONE, (flag | 0x3D0F00 | high,)) == refused
+    assert decide(BLOB, CLONE, (0x3D0F00,)) == ALLOW  # pthread_create
+
+
+def test_every_rule_is_in_force_and_named():
+    assert len(seccomp.digest()) == 16
+    assert seccomp.digest() != seccomp.digest(seccomp.DENY[1:])
+    assert all(rule.reason for rule in seccomp.DENY)
+    assert seccomp.compile_filter() == BLOB
