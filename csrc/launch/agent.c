@@ -70,6 +70,21 @@ static int on_standard_fds(const int fd[3], struct hark_err *err)
 	return 0;
 }
 
+/* A pipe is opened anew by /dev/stdout and its like, which asks for the agent's own permission. */
+static int give_pipes(const int fd[3], uint32_t uid, uint32_t gid, struct hark_err *err)
+{
+	struct stat st;
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		if (fstat(fd[i], &st) < 0)
+			return hark_err_set(err, errno, "descriptor %d: %s", i, strerror(errno));
+		if (S_ISFIFO(st.st_mode) && fchown(fd[i], uid, gid) < 0)
+			return hark_err_set(err, errno, "descriptor %d: %s", i, strerror(errno));
+	}
+	return 0;
+}
+
 /* In init, which is the session's leader: then the agent's group is not an orphaned one and a
  * Ctrl-Z stops it. */
 int step_tty(struct launch *l, const struct plan_op *op, struct hark_err *err)
@@ -98,10 +113,16 @@ int step_stdio(struct launch *l, const struct plan_op *op, struct hark_err *err)
 {
 	struct hark_cur cur = op->body;
 	int fd[3];
+	uint32_t uid;
+	uint32_t gid;
 	int i;
 
 	for (i = 0; i < 3; i++)
 		fd[i] = l->fds[hark_cur_u16(&cur)];
+	uid = hark_cur_u32(&cur);
+	gid = hark_cur_u32(&cur);
+	if (give_pipes(fd, uid, gid, err))
+		return -1;
 	return on_standard_fds(fd, err);
 }
 

@@ -55,7 +55,7 @@ enum hark_op {
 
 	/* in the agent, before exec */
 	HARK_OP_TTY = 0x301,      /* u16 rows, columns, u32 uid, gid: kernel ids of its owner */
-	HARK_OP_STDIO = 0x302,    /* u16 fd of stdin, stdout, stderr */
+	HARK_OP_STDIO = 0x302,    /* u16 fd of stdin, stdout, stderr; u32 uid, gid: get the pipes */
 	HARK_OP_RLIMIT = 0x303,   /* u32 resource, u64 soft, hard */
 	HARK_OP_CREDS = 0x304,    /* u16 userns, u32 uid, gid */
 	HARK_OP_CWD = 0x305,      /* str */

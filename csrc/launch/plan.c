@@ -52,7 +52,7 @@ static const struct op_def op_defs[] = {
 	{HARK_OP_COVER, HARK_OPF_OPTIONAL, false, false, "ss"},
 	{HARK_OP_PIVOT, 0, true, true, ""},
 	{HARK_OP_TTY, 0, true, false, "hhww"},
-	{HARK_OP_STDIO, 0, true, false, "fff"},
+	{HARK_OP_STDIO, 0, true, false, "fffww"},
 	{HARK_OP_RLIMIT, 0, false, false, "wqq"},
 	{HARK_OP_CREDS, 0, true, true, "hww"},
 	{HARK_OP_CWD, 0, true, true, "s"},

@@ -163,10 +163,3 @@ def test_curl_is_named_and_not_the_shell_that_started_it(world: World):
     tgids = {e.request.actor.tgid for e in recording.exchanges()}
     assert len(tgids) == 4  # one process per call, each with its own name in the record
     assert digest_of("/bin/sh") not in {e.request.actor.digest for e in recording.exchanges()}
-
-
-@pytest.mark.kernel
-@pytest.mark.interop
-def test_exit_status_is_the_agents(world: World):
-    assert world.run("/bin/sh", "-c", "exit 7").status == 7
-    assert world.recording().kind("run_end")[0]["exit_code"] == 7
