@@ -69,7 +69,22 @@ struct {
 	__array(values, struct hark_counts_map);
 } hark_counts SEC(".maps") __weak;
 
-/* A thread of a run, as long as it lives. */
+enum hark_tally_limit {
+	HARK_TALLIES = 32,    /* power of two: tallies of one thread */
+	HARK_TALLY_MAX = 4096 /* calls a tally holds back while its thread lives */
+};
+
+/* Calls of one thread that the counts map does not hold yet. */
+struct hark_tally {
+	__u16 nr; /* as in struct hark_count_key */
+	__u16 err;
+	__u32 n; /* 0: free */
+};
+
+/*
+ * A thread of a run, as long as it lives. Only the thread itself writes here, but for .newborn (set
+ * by its parent before it runs) and .left.
+ */
 struct hark_thread {
 	__u64 run;    /* cgroup id of the run it was last seen in, 0 once it left */
 	__u64 cgroup; /* its own cgroup when .run was found: unchanged, it is still there */
@@ -78,7 +93,8 @@ struct hark_thread {
 	__u8 in_call; /* sys_enter was seen and sys_exit was not */
 	__u8 newborn; /* its first sys_exit is the second return of its parent's clone */
 	__u8 ia32;
-	__u8 pad0;
+	__u8 left; /* that it left .run was told */
+	struct hark_tally tally[HARK_TALLIES];
 };
 
 struct {
@@ -87,6 +103,13 @@ struct {
 	__type(key, int);
 	__type(value, struct hark_thread);
 } hark_threads SEC(".maps") __weak;
+
+/* The note on the current thread, if any. Most threads of a machine have no storage at all, and to
+ * see that costs them nothing; to ask the helper would. */
+static __always_inline struct hark_thread *hark_thread_known(struct task_struct *task)
+{
+	return task->bpf_storage ? bpf_task_storage_get(&hark_threads, task, 0, 0) : 0;
+}
 
 static __always_inline __u64 hark_start_ns(struct task_struct *task)
 {

@@ -177,24 +177,25 @@ static __always_inline _Bool hark_is_last(struct task_struct *task)
 	return bpf_map_update_elem(&hark_exits, &key, &one, BPF_NOEXIST) == 0;
 }
 
-/* A call that never returns: exit and exit_group, or one the thread was killed in. */
-static __always_inline void hark_count_last(__u64 run, struct task_struct *task)
+/* A call that never returns: exit and exit_group, or one the thread was killed in. Then all. */
+static __always_inline void hark_count_last(__u64 run, struct hark_thread *thread)
 {
-	struct hark_thread *thread = bpf_task_storage_get(&hark_threads, task, 0, 0);
-
-	if (thread && thread->in_call)
+	if (thread->in_call && run && thread->run == run)
 		hark_count(run, thread, thread->nr, thread->ia32, 0);
+	hark_count_flush(thread);
 }
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(hark_exit, struct task_struct *task)
 {
+	struct hark_thread *thread = hark_thread_known(bpf_get_current_task_btf());
 	__u64 run = hark_current_run();
 	struct hark_rec_exit *rec;
 
+	if (thread)
+		hark_count_last(run, thread);
 	if (!run)
 		return 0;
-	hark_count_last(run, task);
 	rec = hark_reserve(run, HARK_RING_CONTROL, sizeof(*rec), HARK_REC_EXIT, 0);
 	if (!rec)
 		return 0;
@@ -219,11 +220,17 @@ int BPF_PROG(hark_moved, struct cgroup *to, const char *path, struct task_struct
 	struct hark_rec_left *rec;
 	__u64 before;
 
-	if (!thread || !thread->run || thread->run == now)
+	if (!thread || !thread->run)
 		return 0;
 	before = thread->run;
-	thread->run = now;
-	thread->cgroup = hark_cgroup_id(BPF_CORE_READ(task, cgroups, dfl_cgrp));
+	if (before == now) {
+		thread->left = 0;
+		return 0;
+	}
+	/* .run and the tallies are the thread's own: it will see by itself that it was moved. */
+	if (thread->left)
+		return 0;
+	thread->left = 1;
 	rec = hark_reserve(before, HARK_RING_CONTROL, sizeof(*rec), HARK_REC_CGROUP_LEFT, 0);
 	if (!rec)
 		return 0;

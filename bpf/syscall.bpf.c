@@ -9,14 +9,7 @@
 #include "hark_count.h"
 #include "hark_maps.h"
 
-/* The note on the current thread, if any. Most threads of a machine have no storage at all, and to
- * see that costs them nothing; to ask the helper would. */
-static __always_inline struct hark_thread *hark_thread_known(struct task_struct *task)
-{
-	return task->bpf_storage ? bpf_task_storage_get(&hark_threads, task, 0, 0) : 0;
-}
-
-/* The same, made when the thread is in a run and has none yet. */
+/* The note on the current thread; made when it is in a run and has none yet. */
 static __always_inline struct hark_thread *hark_thread_note(struct task_struct *task)
 {
 	struct hark_thread *thread = hark_thread_known(task);
@@ -42,8 +35,13 @@ static __always_inline __u64 hark_thread_run(struct hark_thread *thread)
 	__u64 cgroup = bpf_get_current_cgroup_id();
 
 	if (thread->cgroup != cgroup) {
-		thread->run = hark_current_run();
+		__u64 run = hark_current_run();
+
+		if (run != thread->run)
+			hark_count_flush(thread);
+		thread->run = run;
 		thread->cgroup = cgroup;
+		thread->left = 0;
 	}
 	return thread->run;
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hark.kernel import syscalls
-from hark.kernel.records import Exit, Fork, SyscallRefused
+from hark.kernel.records import CgroupLeft, Exit, Fork, SyscallRefused
 
 from .rig import Run
 
@@ -71,6 +71,37 @@ def test_counts_agree_with_strace(run: Run, tmp_path: Path):
     unseen = {name: n - told.get(name, 0) for name, n in got.items() if n != told.get(name, 0)}
     assert set(unseen) <= STRACE_UNSEEN
     assert all(n <= 2 for n in unseen.values())
+
+
+def test_threads_of_a_process_are_counted_together(run: Run, workload: Path):
+    pid, code = run.cgroup.run(workload, "threads", "40")
+    assert code == 0
+    rows = _rows(run, pid)
+    assert rows[("getppid", 0)] == 40
+    assert rows[("exit", 0)] == 40
+    assert rows[("exit_group", 0)] == 1
+
+
+MOVER = """
+import os, sys
+[os.getppid() for _ in range(100)]
+open(sys.argv[1], "w").write("0")
+[os.getppid() for _ in range(50)]
+open(sys.argv[2], "w").write("0")
+[os.getppid() for _ in range(7)]
+open(sys.argv[1], "w").write("0")
+"""
+
+
+def test_calls_made_outside_are_not_the_runs(run: Run, new_cgroup: Callable[[], Cgroup]):
+    outside = new_cgroup()
+    procs = [group.path / "cgroup.procs" for group in (outside, run.cgroup)]
+    pid, code = run.cgroup.run("/usr/bin/python3", "-c", MOVER, *procs)
+    assert code == 0
+    assert _rows(run, pid)[("getppid", 0)] == 107
+    assert ("exit_group", 0) not in _rows(run, pid)
+    left = [r.head.task.tgid for r in run.of(CgroupLeft)]
+    assert left == [pid, pid]
 
 
 def test_every_process_has_its_exit_call_counted(run: Run):
