@@ -107,7 +107,8 @@ def _child(
 def _receive(sock: socket.socket, path: str, person: Person) -> int:
     sock.settimeout(limits.LAUNCH_OPEN_S)
     try:
-        data, fds, _, _ = socket.recv_fds(sock, 4, 1, socket.MSG_CMSG_CLOEXEC)
+        # not recv_fds: CPython 3.11 drops its flags, and the descriptor would cross an exec
+        data, anc, _, _ = sock.recvmsg(4, socket.CMSG_LEN(4), socket.MSG_CMSG_CLOEXEC)
     except TimeoutError as exc:
         raise LaunchError(
             f"opening {path} takes too long", "is it on a dead network share?"
@@ -117,4 +118,4 @@ def _receive(sock: socket.socket, path: str, person: Person) -> int:
     (code,) = struct.unpack("=i", data)
     if code:
         raise InputError(f"{path} cannot be opened as {person.name}", os.strerror(code))
-    return fds[0]
+    return int(struct.unpack("=i", anc[0][2])[0])
