@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cffi import FFI
@@ -48,6 +48,7 @@ ROOMS = (
         headers=(
             "csrc/base/hark_err.h",
             "bpf/hark_abi.h",
+            "csrc/sensors/hark_pins.h",
             "csrc/sensors/hark_sensors.h",
             "csrc/sensors/hark_probe.h",
         ),
@@ -78,11 +79,11 @@ def declarations(header: str) -> str:
     return text
 
 
-def includes() -> str:
+def includes(rooms: tuple[Room, ...]) -> str:
     """Return the C preamble of the extension: every header, in the order of the rooms."""
     names = ["stdbool.h", "stddef.h", "stdint.h"]
     lines = [f"#include <{name}>" for name in names]
-    lines += [f'#include "{TOP / header}"' for room in ROOMS for header in room.headers]
+    lines += [f'#include "{TOP / header}"' for room in rooms for header in room.headers]
     return "\n".join(lines) + "\n"
 
 
@@ -91,38 +92,57 @@ def unique(values: list[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
-def main() -> int:
-    """Build the extension and put it beside the package."""
-    os.chdir(TOP)
+def build(rooms: tuple[Room, ...], out: Path, flags: tuple[str, ...] = ()) -> Path:
+    """Compile the extension of some rooms below ``out``; return the shared object."""
     ffi = FFI()
-    seen: set[str] = set()
-    for room in ROOMS:
-        for header in room.headers:
-            if header not in seen:
-                ffi.cdef(declarations(header))
-                seen.add(header)
+    for header in unique([header for room in rooms for header in room.headers]):
+        ffi.cdef(declarations(header))
     ffi.set_source(
         "hark._native",
-        includes(),
-        sources=unique([str(TOP / s) for room in ROOMS for s in room.sources]),
-        extra_objects=unique([str(TOP / a) for room in ROOMS for a in room.archives]),
-        libraries=unique([lib for room in ROOMS for lib in room.libraries]),
-        include_dirs=unique([str(TOP / d) for room in ROOMS for d in room.include_dirs]),
-        extra_compile_args=["-O2", "-std=gnu11", *[f for room in ROOMS for f in room.cflags]],
-        extra_link_args=["-Wl,-z,relro,-z,now"],
+        includes(rooms),
+        sources=unique([str(TOP / s) for room in rooms for s in room.sources]),
+        extra_objects=unique([str(TOP / a) for room in rooms for a in room.archives]),
+        libraries=unique([lib for room in rooms for lib in room.libraries]),
+        include_dirs=unique([str(TOP / d) for room in rooms for d in room.include_dirs]),
+        extra_compile_args=["-O2", "-std=gnu11", *flags, *[f for r in rooms for f in r.cflags]],
+        extra_link_args=["-Wl,-z,relro,-z,now", *flags],
     )
-    out = BUILD / "ffi"
     out.mkdir(parents=True, exist_ok=True)
-    built = Path(ffi.compile(tmpdir=str(out), verbose=bool(os.environ.get("V"))))
-    target = TOP / "hark" / built.name
-    # A running process may have the old file mapped: replace the name, not the bytes.
+    return Path(ffi.compile(tmpdir=str(out), verbose=bool(os.environ.get("V"))))
+
+
+def put(built: Path, target: Path) -> None:
+    """Replace ``target``. A running process may have the old file mapped: the name, not the bytes."""
     fresh = target.with_suffix(".new")
     shutil.copyfile(built, fresh)
     fresh.chmod(0o755)
     fresh.replace(target)
+
+
+def build_sanitized(directory: Path) -> int:
+    """Build the bundle's part alone, over its sanitized archive, into ``directory``."""
+    rooms = tuple(
+        replace(room, archives=("build/lib/libharkbundle-san.a",))
+        for room in ROOMS
+        if room.name == "bundle"
+    )
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+    built = build(rooms, BUILD / "ffi-san", flags)
+    directory.mkdir(parents=True, exist_ok=True)
+    put(built, directory / built.name)
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    """Build the extension and put it beside the package; ``--sanitized DIR`` builds a test one."""
+    os.chdir(TOP)
+    if argv[:1] == ["--sanitized"]:
+        return build_sanitized(Path(argv[1]))
+    built = build(ROOMS, BUILD / "ffi")
+    put(built, TOP / "hark" / built.name)
     subprocess.run([sys.executable, "-c", "import hark._native"], check=True, cwd=TOP)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

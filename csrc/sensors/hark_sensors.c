@@ -36,6 +36,8 @@ static const struct hook HOOKS[] = {
 
 static const char TRACING[] = "tp_btf/";
 
+static const uint64_t PREPARING = UINT64_C(1) << 63;
+
 enum {
 	HOOK_COUNT = sizeof(HOOKS) / sizeof(HOOKS[0]),
 	/* What one ring may put into a buffer before the other has its turn, in quarters. */
@@ -433,20 +435,49 @@ static int attach_locked(struct hark_sensors *s, const struct hark_sensors_plan 
 	return add_level(where, plan->level, err);
 }
 
+/* Where the plan's set lies; paths stay the plan's or static. */
+static int find_place(const struct hark_sensors_plan *plan, struct hark_pins *where,
+		      struct hark_err *err)
+{
+	where->pins = plan->pins;
+	where->state = plan->state;
+	if (!plan->pins && hark_pins_host(where, err))
+		return -1;
+	where->digest = plan->digest;
+	return 0;
+}
+
 static int attach(struct hark_sensors *s, const struct hark_sensors_plan *plan,
 		  struct hark_err *err)
 {
-	struct hark_pins where = {.pins = plan->pins, .state = plan->state};
+	struct hark_pins where;
 	hark_autofd lock = -1;
 
-	if (!plan->pins && hark_pins_host(&where, err))
+	if (find_place(plan, &where, err))
 		return -1;
-	where.digest = plan->digest;
 	if (snprintf(s->pins, sizeof(s->pins), "%s", where.pins) >= (int)sizeof(s->pins) ||
 	    snprintf(s->state, sizeof(s->state), "%s", where.state) >= (int)sizeof(s->state))
 		return hark_err_set(err, ENAMETOOLONG, "the path for pinned programs is too long");
 	lock = hark_pins_lock(&where, err);
 	return lock < 0 ? -1 : attach_locked(s, plan, &where, err);
+}
+
+int hark_sensors_prepare(const struct hark_sensors_plan *plan, struct hark_err *err)
+{
+	struct hark_pins where;
+	hark_autofd lock = -1;
+	hark_autofd member = -1;
+
+	if (find_place(plan, &where, err))
+		return -1;
+	lock = hark_pins_lock(&where, err);
+	if (lock < 0 || hark_pins_sweep(&where, err))
+		return -1;
+	/* No cgroup has such an id: a member for as long as we are at it, at no depth. */
+	member = hark_pins_join(&where, PREPARING | (uint64_t)getpid(), 0, err);
+	if (member < 0 || (!hark_pins_present(&where) && make_set(plan, &where, err)))
+		return -1;
+	return hark_fd_take(&member);
 }
 
 struct hark_sensors *hark_sensors_new(const struct hark_sensors_plan *plan, struct hark_err *err)

@@ -38,6 +38,13 @@ struct hark_sensors_plan {
 /* Attach. NULL with *err filled. */
 struct hark_sensors *hark_sensors_new(const struct hark_sensors_plan *plan, struct hark_err *err);
 
+/*
+ * Load and pin the set ahead of time, as root, so that a following hark_sensors_new finds it: most
+ * of what the first run of a machine waits for. Of the plan only object, digest, pins and state are
+ * used. A descriptor that keeps the set alive until it is closed, or -1.
+ */
+int hark_sensors_prepare(const struct hark_sensors_plan *plan, struct hark_err *err);
+
 /* Close everything this process holds. Needs no privilege and removes nothing of others. */
 void hark_sensors_free(struct hark_sensors *sensors);
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +21,17 @@ from hark.errors import InternalError, KernelUnsupported
 from hark.kernel.decode import COUNT_KEY, decode
 from hark.kernel.records import Exit, RingStats, SyscallCount
 from hark.locations import libexec
+from hark.policy.privileges import prctl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hark.kernel.records import KernelRecord
 
-__all__ = ["Place", "Sensors", "cgroup2_mounts", "cgroup_level"]
+__all__ = ["Place", "Preparation", "Sensors", "cgroup2_mounts", "cgroup_level", "leave", "prepare"]
 
 OBJECT = "hark.bpf.o"
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 RING_NAMES = ("control", "bulk")
 COUNTS_NAME = "counts"
 
@@ -70,31 +73,17 @@ class Sensors:
     ) -> Sensors:
         """Attach to the cgroup v2 directory ``cgroup_fd`` whose id (inode) is ``cgroup_id``.
 
-        Everything below that cgroup is sensed too. The first run of the machine loads and pins the
-        programs. Blocks some 15 ms, nearly all of it waiting, with the GIL released. Raises
-        KernelUnsupported.
+        Everything below that cgroup is sensed too. Takes some 10 ms, nearly all of it waiting, and
+        45 ms of work more when this is the machine's first run and ``prepare`` was not called.
+        Raises KernelUnsupported.
         """
-        blob = _object_bytes()
-        keep = [
-            ffi.from_buffer(blob),
-            ffi.new("char[]", hashlib.sha256(blob).hexdigest().encode()),
-            ffi.new("char[]", os.fsencode(place.pins)) if place else ffi.NULL,
-            ffi.new("char[]", os.fsencode(place.state)) if place else ffi.NULL,
-        ]
-        plan = ffi.new(
-            "struct hark_sensors_plan *",
-            {
-                "object": keep[0],
-                "object_len": len(blob),
-                "digest": keep[1],
-                "pins": keep[2],
-                "state": keep[3],
-                "cgroup_fd": cgroup_fd,
-                "level": cgroup_level(cgroup_fd),
-                "cgroup_id": cgroup_id,
-                "control_bytes": control_bytes,
-                "bulk_bytes": bulk_bytes,
-            },
+        plan, _keep = _plan(
+            place,
+            cgroup_fd=cgroup_fd,
+            level=cgroup_level(cgroup_fd),
+            cgroup_id=cgroup_id,
+            control_bytes=control_bytes,
+            bulk_bytes=bulk_bytes,
         )
         err = ffi.new("struct hark_err *")
         handle = lib.hark_sensors_new(plan, err)
@@ -187,6 +176,55 @@ class Sensors:
             )
         self._dead, self._dying = self._dying, set()
         return alive
+
+
+class Preparation:
+    """A child that loads the set ahead of ``attach`` and keeps it until ``close``."""
+
+    def __init__(self, place: Place | None = None) -> None:
+        """Start it. Needs root; what goes wrong is for ``attach`` to find out and to tell."""
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                plan, _keep = _plan(place)
+                if lib.hark_sensors_prepare(plan, ffi.new("struct hark_err *")) >= 0:
+                    signal.pause()
+            finally:
+                os._exit(0)
+
+    def close(self) -> None:
+        """End the child, after ``attach`` and before root is dropped. Harmless when repeated."""
+        if self._pid > 0:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = -1
+
+
+def prepare(place: Place | None = None) -> Preparation:
+    """Begin to load the sensors while the caller does other things; then ``attach``, then close."""
+    return Preparation(place)
+
+
+def leave(cgroup_id: int) -> None:
+    """As root: take a run that is over out of the machine's set. Harmless when it is not in it."""
+    err = ffi.new("struct hark_err *")
+    if lib.hark_pins_leave_host(cgroup_id, err):
+        raise _fault("cannot take the kernel sensors down", err)
+
+
+def _plan(place: Place | None, **fields: int) -> tuple[Any, list[Any]]:
+    """The C plan, and what must live as long as it."""
+    blob = _object_bytes()
+    keep = [
+        ffi.from_buffer(blob),
+        ffi.new("char[]", hashlib.sha256(blob).hexdigest().encode()),
+        ffi.new("char[]", os.fsencode(place.pins)) if place else ffi.NULL,
+        ffi.new("char[]", os.fsencode(place.state)) if place else ffi.NULL,
+    ]
+    names = ("object", "digest", "pins", "state")
+    values = dict(zip(names, keep, strict=True)) | {"object_len": len(blob)} | fields
+    return ffi.new("struct hark_sensors_plan *", values), keep
 
 
 def _rows(keys: bytes, values: Any, n: int) -> Iterator[tuple[_Row, int]]:

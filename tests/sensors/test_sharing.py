@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import pytest
 from hark.errors import KernelUnsupported
 from hark.kernel import syscalls
 from hark.kernel.records import Connect, Exec
-from hark.kernel.sensors import Place, Sensors, cgroup_level
+from hark.kernel.sensors import Place, Sensors, cgroup_level, leave, prepare
 
 from .rig import Cgroup, Run
 
@@ -204,6 +205,39 @@ def test_reading_needs_no_privilege(
     # It could not take the set down; the next root does (the launcher calls hark_pins_leave).
     attach(new_cgroup()).detach()
     assert (_sets(place), _members(place)) == ([], [])
+
+
+def test_a_set_can_be_prepared_ahead(
+    place: Place, new_cgroup: Callable[[], Cgroup], attach: Callable[..., Sensors], workload: Path
+):
+    preparation = prepare(place)
+    deadline = time.monotonic() + 20
+    while not [name for name in _sets(place) if not name.startswith("new-")]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    made = place.pins / _sets(place)[0]
+    inode = made.stat().st_ino
+    cgroup = new_cgroup()
+    run = Run(cgroup, attach(cgroup))
+    preparation.close()
+    preparation.close()
+    assert made.stat().st_ino == inode  # found, not made again
+    assert cgroup.run(workload, "count", "8")[1] == 0
+    assert _getppids(run) == 8
+    run.sensors.detach()
+    assert (_sets(place), _members(place)) == ([], [])
+
+
+def test_a_preparation_nobody_used_is_swept(
+    place: Place, new_cgroup: Callable[[], Cgroup], attach: Callable[..., Sensors]
+):
+    prepare(place).close()
+    attach(new_cgroup()).detach()
+    assert (_sets(place), _members(place)) == ([], [])
+
+
+def test_leaving_what_one_is_not_in_is_harmless():
+    leave(2**62)
 
 
 def test_records_wake_a_poller(run: Run):
