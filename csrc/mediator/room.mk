@@ -61,7 +61,7 @@ test-c-mediator: $(MEDIATOR_TEST_BINS)
 .PHONY: san-mediator
 SAN_TARGETS += san-mediator
 MEDIATOR_SAN_SRCS := $(filter-out csrc/mediator/hark_sandbox.c,$(MEDIATOR_ALL))
-$(BUILD)/san/hark-mediator: $(MEDIATOR_SAN_SRCS) $(BASE_SRCS) $(MEDIATOR_HDRS) $(LLHTTP_SRCS)
+$(BUILD)/san/hark-mediator: $(MEDIATOR_SAN_SRCS) $(BASE_SRCS) $(MEDIATOR_HDRS) $(LLHTTP_SRCS) csrc/fuzz/mediator_h1.h
 	$(call say,SAN,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CSTD) -O1 -g $(WARN) $(SAN) $(MEDIATOR_INC) $(MEDIATOR_SAN_SRCS) $(BASE_SRCS) \
@@ -82,7 +82,7 @@ FUZZ_TARGETS += fuzz-mediator
 MEDIATOR_FUZZ := $(patsubst csrc/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard csrc/fuzz/mediator_*.c))
 FUZZ_FLAGS := -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -O1 -g
 
-$(BUILD)/fuzz/mediator_%: csrc/fuzz/mediator_%.c $(MEDIATOR_PURE) $(BASE_SRCS) $(MEDIATOR_HDRS) $(LLHTTP_SRCS)
+$(BUILD)/fuzz/mediator_%: csrc/fuzz/mediator_%.c $(MEDIATOR_PURE) $(BASE_SRCS) $(MEDIATOR_HDRS) $(LLHTTP_SRCS) csrc/fuzz/mediator_h1.h
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CLANG) $(CSTD) $(FUZZ_FLAGS) -w $(MEDIATOR_INC) $< $(MEDIATOR_PURE) $(BASE_SRCS) \
