@@ -42,18 +42,27 @@ static __always_inline void hark_count_add(__u64 run, struct hark_thread *thread
 		__sync_fetch_and_add(&stats->counts_dropped, add);
 }
 
-/* Hand over everything the thread holds back. */
-static __noinline int hark_count_flush(struct hark_thread *thread)
-{
-	int i;
+struct hark_flush {
+	struct hark_thread *thread;
+};
 
-	if (!thread)
-		return 0;
-	for (i = 0; i < HARK_TALLIES; i++) {
-		if (thread->tally[i].n)
-			hark_count_add(thread->run, thread, &thread->tally[i]);
-	}
+static long hark_flush_one(__u32 i, struct hark_flush *flush)
+{
+	struct hark_thread *thread = flush->thread;
+
+	if (i >= HARK_TALLIES)
+		return 1;
+	if (thread->tally[i].n)
+		hark_count_add(thread->run, thread, &thread->tally[i]);
 	return 0;
+}
+
+/* Hand over everything the thread holds back. A loop in here would be verified 32 times over. */
+static __always_inline void hark_count_flush(struct hark_thread *thread)
+{
+	struct hark_flush flush = {.thread = thread};
+
+	bpf_loop(HARK_TALLIES, hark_flush_one, &flush, 0);
 }
 
 static __always_inline void hark_count(__u64 run, struct hark_thread *thread, __u32 nr, _Bool ia32,
