@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -205,6 +206,29 @@ def test_reading_needs_no_privilege(
     # It could not take the set down; the next root does (the launcher calls hark_pins_leave).
     attach(new_cgroup()).detach()
     assert (_sets(place), _members(place)) == ([], [])
+
+
+def test_the_verifier_has_little_to_do(
+    place: Place, new_cgroup: Callable[[], Cgroup], attach: Callable[..., Sensors]
+):
+    """Load time is the first run's start-up: a loop in a program can multiply it by ten."""
+    attach(new_cgroup())
+    libbpf = ctypes.CDLL("libbpf.so.1")
+    seen = {}
+    for pin in (place.pins / _sets(place)[0]).glob("link_*"):
+        link = libbpf.bpf_obj_get(os.fsencode(pin))
+        program = libbpf.bpf_prog_get_fd_by_id(_fdinfo(link)["prog_id"])
+        seen[pin.name] = _fdinfo(program)["verified_insns"]
+        os.close(program)
+        os.close(link)
+    assert len(seen) == 7
+    assert max(seen.values()) < 5000, seen
+
+
+def _fdinfo(fd: int) -> dict[str, int]:
+    lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+    pairs = [line.split(":\t") for line in lines]
+    return {name: int(value) for name, value in pairs if value.isdecimal()}
 
 
 def test_a_set_can_be_prepared_ahead(
