@@ -42,3 +42,69 @@ TIDY_TARGETS += tidy-bundle
 tidy-bundle: $(B3_DIR)/.done
 	$(call say,TIDY,csrc/bundle)
 	$(Q)$(VENV)/bin/clang-tidy --quiet $(BUNDLE_SRCS) -- $(CSTD) $(BUNDLE_INC) 2>/dev/null
+
+# ---- tests: the C core under sanitizers, BLAKE3 in portable C so that they see into it ----
+
+B3_PORTABLE := -DBLAKE3_NO_SSE2 -DBLAKE3_NO_SSE41 -DBLAKE3_NO_AVX2 -DBLAKE3_NO_AVX512
+B3_C := $(addprefix $(B3_DIR)/,blake3.c blake3_dispatch.c blake3_portable.c)
+
+.PHONY: test-c-bundle
+TEST_C_TARGETS += test-c-bundle
+$(BUILD)/tests/bundle_core: tests/c/bundle_core.c $(BUNDLE_SRCS) $(BUNDLE_HDRS) $(B3_DIR)/.done
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CSTD) -O1 -g $(SAN) $(B3_PORTABLE) -Wall -Wextra $(BUNDLE_INC) $< $(BUNDLE_SRCS) \
+		$(B3_C) -o $@ -lcmocka
+
+test-c-bundle: $(BUILD)/tests/bundle_core
+	$(Q)$<
+
+# The extension module under sanitizers, with every hostile file and many damaged ones.
+.PHONY: san-bundle
+SAN_TARGETS += san-bundle
+BUNDLE_SAN_LIB := $(BUILD)/lib/libharkbundle-san.a
+$(BUNDLE_SAN_LIB): $(BUNDLE_SRCS) $(BUNDLE_HDRS) $(B3_DIR)/.done
+	$(call say,SAN,$@)
+	$(Q)rm -rf $(BUILD)/obj/bundle-san && mkdir -p $(BUILD)/obj/bundle-san $(@D)
+	$(Q)for src in $(BUNDLE_SRCS) $(B3_C); do \
+		$(CC) $(CSTD) -O1 -g -fPIC $(SAN) $(B3_PORTABLE) $(BUNDLE_INC) -c $$src \
+			-o $(BUILD)/obj/bundle-san/$$(basename $$src .c).o; done
+	$(Q)rm -f $@ && $(AR) rcs $@ $(BUILD)/obj/bundle-san/*.o
+
+$(BUILD)/san/.native: $(BUNDLE_SAN_LIB) csrc/build_ffi.py
+	$(call say,SAN,hark._native)
+	$(Q)$(PY) csrc/build_ffi.py --sanitized $(BUILD)/san
+	$(Q)touch $@
+
+san-bundle: $(BUILD)/san/.native
+	$(call say,SAN,hostile bundles)
+	$(Q)LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=tests/bundle \
+		$(PY) tests/fuzz/bundle_sanitized.py $(BUILD)/san
+
+# ---- fuzzing ----
+
+.PHONY: fuzz-bundle
+FUZZ_TARGETS += fuzz-bundle
+BUNDLE_FUZZ := $(patsubst csrc/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard csrc/fuzz/bundle_*.c))
+
+$(BUILD)/fuzz/bundle_%: csrc/fuzz/bundle_%.c $(BUNDLE_SRCS) $(BUNDLE_HDRS) $(B3_DIR)/.done
+	$(call say,FUZZ,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CLANG) $(CSTD) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+		-O1 -g -w $(B3_PORTABLE) $(BUNDLE_INC) $< $(BUNDLE_SRCS) $(B3_C) -o $@
+
+fuzz-bundle: $(BUNDLE_FUZZ)
+	$(Q)PYTHONPATH=tests/bundle $(PY) tests/fuzz/bundle_seeds.py $(BUILD)/fuzz
+	$(Q)for f in $(BUNDLE_FUZZ); do \
+		$$f -max_total_time=$(FUZZ_S) -max_len=16384 -verbosity=0 -print_final_stats=1 \
+			$$f.corpus || exit 1; done
+	$(Q)PYTHONPATH=tests/bundle $(PY) tests/fuzz/bundle_files.py --seconds $(FUZZ_S)
+	$(Q)if $(PY) -c 'import atheris' 2>/dev/null; then \
+		$(PY) tests/fuzz/bundle_atheris.py -max_total_time=$(FUZZ_S) -max_len=4096 -verbosity=0; \
+		else echo 'fuzz-bundle: SKIPPED the Python targets: atheris is not installed'; fi
+
+.PHONY: bench-bundle
+BENCH_TARGETS += bench-bundle
+bench-bundle:
+	$(Q)$(PY) tests/bench/bundle.py $(BENCH_ARGS)
