@@ -29,3 +29,18 @@ TIDY_TARGETS += tidy-sensors
 tidy-sensors:
 	$(call say,TIDY,csrc/sensors)
 	$(Q)$(VENV)/bin/clang-tidy --quiet $(wildcard csrc/sensors/*.c) -- $(CSTD) $(SENSORS_INC) 2>/dev/null
+
+# Membership under sanitizers; it is also what `make san` has of this room, since everything else
+# in it is a call into libbpf or the kernel.
+PINS_TEST := $(BUILD)/tests/sensors_pins
+$(PINS_TEST): tests/c/sensors_pins.c csrc/sensors/hark_pins.c $(SENSORS_HDRS)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CSTD) -O1 -g $(SAN) -Wall -Wextra $(SENSORS_INC) $< csrc/sensors/hark_pins.c \
+		csrc/base/hark_err.c csrc/base/hark_fd.c -o $@ -lcmocka
+
+.PHONY: test-c-sensors san-sensors
+TEST_C_TARGETS += test-c-sensors
+SAN_TARGETS += san-sensors
+test-c-sensors san-sensors: $(PINS_TEST)
+	$(Q)$<

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from harness.running import need
 
 from hark.kernel.sensors import Place, Sensors
 
@@ -24,6 +26,11 @@ def _cgroup2() -> Path:
         if " - cgroup2 " in line:
             return Path(line.split(" ")[4])
     pytest.fail("no cgroup v2 is mounted")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _root() -> None:
+    need("kernel", os.geteuid() == 0)
 
 
 @pytest.fixture(scope="session")
