@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import select
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,16 @@ if TYPE_CHECKING:
 
     from hark.kernel.records import KernelRecord
 
-__all__ = ["Place", "Preparation", "Sensors", "cgroup2_mounts", "cgroup_level", "leave", "prepare"]
+__all__ = [
+    "NoSensors",
+    "Place",
+    "Preparation",
+    "Sensors",
+    "cgroup2_mounts",
+    "cgroup_level",
+    "leave",
+    "prepare",
+]
 
 OBJECT = "hark.bpf.o"
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -176,6 +186,33 @@ class Sensors:
             )
         self._dead, self._dying = self._dying, set()
         return alive
+
+
+class NoSensors:
+    """In the place of sensors in a run whose policy allows to do without: reports nothing."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+
+    def fileno(self) -> int:
+        """Never readable."""
+        return self._epoll.fileno()
+
+    def poll(self) -> list[KernelRecord]:
+        """Return nothing."""
+        return []
+
+    def counts(self) -> list[SyscallCount]:
+        """Return nothing."""
+        return []
+
+    def stats(self) -> list[RingStats]:
+        """Return nothing: there is no ring that could have lost a record."""
+        return []
+
+    def detach(self) -> None:
+        """Close."""
+        self._epoll.close()
 
 
 class Preparation:

@@ -18,7 +18,7 @@ import pytest
 from hark.errors import KernelUnsupported
 from hark.kernel import syscalls
 from hark.kernel.records import Connect, Exec
-from hark.kernel.sensors import Place, Sensors, cgroup_level, leave, prepare
+from hark.kernel.sensors import NoSensors, Place, Sensors, cgroup_level, leave, prepare
 
 from .rig import Cgroup, Run
 
@@ -262,6 +262,16 @@ def test_a_preparation_nobody_used_is_swept(
 
 def test_leaving_what_one_is_not_in_is_harmless():
     leave(2**62)
+
+
+def test_no_sensors_say_nothing():
+    none = NoSensors()
+    assert (none.poll(), none.counts(), none.stats()) == ([], [], [])
+    poller = select.epoll()
+    poller.register(none.fileno(), select.EPOLLIN)
+    assert poller.poll(0) == []
+    poller.close()
+    none.detach()
 
 
 def test_records_wake_a_poller(run: Run):
