@@ -112,7 +112,7 @@ def build(rooms: tuple[Room, ...], out: Path, flags: tuple[str, ...] = ()) -> Pa
 
 
 def put(built: Path, target: Path) -> None:
-    """Replace ``target``. A running process may have the old file mapped: the name, not the bytes."""
+    """Replace the name, not the bytes: a running process may have the old file mapped."""
     fresh = target.with_suffix(".new")
     shutil.copyfile(built, fresh)
     fresh.chmod(0o755)

@@ -157,7 +157,7 @@ static bool skip_string(struct reader *r, const struct item *item)
 
 static bool read_numbers(struct reader *r, uint64_t count)
 {
-	struct item item;
+	struct item item = {0};
 
 	while (count-- > 0) {
 		if (!read_head(r, &item))
@@ -172,7 +172,7 @@ static bool read_numbers(struct reader *r, uint64_t count)
 static bool check_reference(struct reader *r, uint32_t event)
 {
 	uint32_t start = (uint32_t)(r->p - r->base);
-	struct item item;
+	struct item item = {0};
 
 	if (!read_head(r, &item))
 		return false;
@@ -202,7 +202,7 @@ static bool check_item(struct reader *r, uint32_t event, int depth);
 static bool check_key(struct reader *r, const uint8_t **previous, size_t *size)
 {
 	const uint8_t *key = r->p;
-	struct item item;
+	struct item item = {0};
 	size_t n;
 	size_t common;
 	int order;
@@ -249,7 +249,7 @@ static bool check_array(struct reader *r, uint32_t event, uint64_t count, int de
 /* `depth` is how many containers may still be opened. */
 static bool check_item(struct reader *r, uint32_t event, int depth)
 {
-	struct item item;
+	struct item item = {0};
 
 	if (!read_head(r, &item))
 		return false;

@@ -157,7 +157,7 @@ static void commit_lanes(const struct work *w, const uint32_t *order, size_t n, 
 	for (size_t i = 0; i < n; i++) {
 		uint32_t f = order[i];
 
-		memcpy(scratch[i], w->in->salts + HARK_SALT_SIZE * f, HARK_SALT_SIZE);
+		memcpy(scratch[i], w->in->salts + (size_t)HARK_SALT_SIZE * f, HARK_SALT_SIZE);
 		memcpy(scratch[i] + HARK_SALT_SIZE, payload_of(w, f), w->frames[f].length);
 		in[i] = scratch[i];
 		sizes[i] = HARK_SALT_SIZE + w->frames[f].length;
@@ -171,7 +171,7 @@ static void commit_long(const struct work *w, uint32_t f)
 	blake3_hasher hasher;
 
 	blake3_hasher_init_keyed(&hasher, w->payload_key);
-	blake3_hasher_update(&hasher, w->in->salts + HARK_SALT_SIZE * f, HARK_SALT_SIZE);
+	blake3_hasher_update(&hasher, w->in->salts + (size_t)HARK_SALT_SIZE * f, HARK_SALT_SIZE);
 	blake3_hasher_update(&hasher, payload_of(w, f), w->frames[f].length);
 	blake3_hasher_finalize(&hasher, w->in->leaves + (size_t)HARK_HASH_SIZE * f, HARK_HASH_SIZE);
 }
@@ -214,7 +214,7 @@ static enum hark_frames_fault make_leaves(struct work *w)
 		memcpy(block + 18, head, 4);
 		memcpy(block + 22, leaf, HARK_HASH_SIZE);
 		hark_hash_block(&w->leaf, block, LEAF_SIZE, leaf);
-		if (in->locators && memcmp(leaf, in->locators + HARK_LOCATOR_SIZE * in->bad,
+		if (in->locators && memcmp(leaf, in->locators + (size_t)HARK_LOCATOR_SIZE * in->bad,
 					   HARK_LOCATOR_SIZE) != 0)
 			return HARK_FRAMES_LOCATOR;
 	}

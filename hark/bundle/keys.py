@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 from hark import limits
 from hark.bundle.format import HEAD_CONTEXT
 from hark.errors import InputError
+from hark.locations import HOST_KEY, TRUSTED_KEYS
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 __all__ = [
-    "HOST_KEY",
-    "TRUSTED_KEYS",
     "Signer",
     "SignerKind",
     "SigningKey",
@@ -33,8 +32,6 @@ __all__ = [
     "parse_public",
 ]
 
-HOST_KEY = Path("/etc/hark/key.pem")
-TRUSTED_KEYS = Path("/etc/hark/trusted_keys")
 _PUBLIC_SIZE = 32
 
 

@@ -102,7 +102,7 @@ def _check_redactor(value: dict[int, Any]) -> None:
         Ed25519PublicKey,
     )
 
-    signed = cbor.encode({k: v for k, v in value.items() if k != 6})  # noqa: PLR2004 - the signature
+    signed = cbor.encode({k: v for k, v in value.items() if k < 6})  # noqa: PLR2004 - 6 signs it
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, NOTE_CONTEXT + signed)
     except (InvalidSignature, ValueError):

@@ -296,7 +296,7 @@ class _Verifier:
             self._note_sparse(batch, section)
         if frames.kinds & _TOLD:
             for i, frame in enumerate(frames_of(section, batch.events)):
-                if frame.kind < 63 and _TOLD >> frame.kind & 1 and not frame.redacted:  # noqa: PLR2004
+                if _TOLD >> min(frame.kind, 63) & 1 and not frame.redacted:
                     _tell(report, batch.first_seq + i, frame.kind, frame.payload)
 
     def _note_sparse(self, batch: Batch, section: bytes) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hark.errors import InputError
+from hark.locations import RUNS
 
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["RUNS", "add_bundle_argument", "find_bundle"]
+__all__ = ["add_bundle_argument", "find_bundle"]
 
-RUNS = Path("/var/lib/hark/runs")
 _ULID = re.compile(r"[0-9A-HJKMNP-TV-Z]{1,26}", re.IGNORECASE)
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hark.bundle.core import load
-from hark.bundle.keys import HOST_KEY, load_trust
+from hark.bundle.keys import load_trust
 from hark.bundle.source import FileSource
 from hark.bundle.verify import Verdict, VerifyReport, verify_source
 from hark.cli.bundle_argument import add_bundle_argument, find_bundle
 from hark.cli.printable import printable, size_text, time_text, ulid_text
 from hark.errors import InputError
+from hark.locations import HOST_KEY
 
 if TYPE_CHECKING:
     import argparse

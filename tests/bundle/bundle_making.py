@@ -69,7 +69,7 @@ def writer_on(
         now_boot_ns=more.pop("now_boot_ns", Clock()),
         now_unix_ns=lambda: UNIX_NS,
         core=core,
-        random=random.Random(seed).randbytes,
+        random=random.Random(seed).randbytes,  # noqa: S311
         **more,
     )
 
@@ -96,7 +96,7 @@ def fill_small(writer: RawWriter, extra: Callable[[RawWriter], None] | None = No
         writer.append(19, i, {2: i, 4: b"tok"})
         if i % 8 == 7:
             writer.flush()
-    writer.append(16, 21, {4: random.Random(4).randbytes(2500)})
+    writer.append(16, 21, {4: random.Random(4).randbytes(2500)})  # noqa: S311
     if extra is not None:
         extra(writer)
     writer.flush()
@@ -142,8 +142,8 @@ def verified(data: bytes, core: Core | None = None, trust: Trust | None = None) 
 
 def contents(data: bytes, core: Core | None = None) -> list[Any]:
     """Every event, bodies resolved: what "the same events" means."""
-    from hark.bundle.cbor import BlobRef
-    from hark.bundle.reader import Bundle
+    from hark.bundle.cbor import BlobRef  # noqa: PLC0415
+    from hark.bundle.reader import Bundle  # noqa: PLC0415
 
     bundle = Bundle.from_bytes(data, core=core)
 

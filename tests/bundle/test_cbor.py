@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from bundle_hostile import RAW
 from bundle_making import CORES
@@ -35,7 +37,7 @@ values = st.recursive(
 
 @settings(max_examples=400, deadline=None)
 @given(values)
-def test_what_is_written_is_canonical_and_comes_back(value):
+def test_what_is_written_is_canonical_and_comes_back(value: Any):
     data = cbor.encode(value)
     assert NATIVE.check_cbor(data) is PURE.check_cbor(data) is CborFault.OK
     assert cbor.decode(data) == value
@@ -44,7 +46,7 @@ def test_what_is_written_is_canonical_and_comes_back(value):
 
 @settings(max_examples=1500, deadline=None)
 @given(st.binary(max_size=60))
-def test_any_bytes_are_judged_alike(data):
+def test_any_bytes_are_judged_alike(data: bytes):
     fault = NATIVE.check_cbor(data)
     assert fault is PURE.check_cbor(data)
     if fault is CborFault.OK:
@@ -53,7 +55,7 @@ def test_any_bytes_are_judged_alike(data):
 
 @settings(max_examples=800, deadline=None)
 @given(values, st.data())
-def test_a_changed_encoding_is_judged_alike(value, data):
+def test_a_changed_encoding_is_judged_alike(value: Any, data: bytes):
     encoded = bytearray(cbor.encode(value))
     at = data.draw(st.integers(0, len(encoded) - 1))
     encoded[at] = data.draw(st.integers(0, 255))
@@ -65,7 +67,7 @@ def test_a_changed_encoding_is_judged_alike(value, data):
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_everything_else_is_refused(name):
+def test_everything_else_is_refused(name: str):
     data = bytes.fromhex(RAW[name])
     fault = NATIVE.check_cbor(data)
     assert fault is not CborFault.OK
@@ -83,7 +85,7 @@ def test_byte_for_byte_growth_is_short_until_it_is_whole():
 
 
 def test_names_of_faults_match_the_header():
-    from hark._native import lib
+    from hark._native import lib  # noqa: PLC0415
 
     for fault in CborFault:
         assert getattr(lib, f"HARK_CBOR_{fault.name}") == fault

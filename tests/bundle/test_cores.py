@@ -27,19 +27,19 @@ def test_domains_are_the_hashes_of_their_names():
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_keyed_hash_is_blake3(size):
-    data = random.Random(size).randbytes(size)
+def test_keyed_hash_is_blake3(size: int):
+    data = random.Random(size).randbytes(size)  # noqa: S311
     assert NATIVE.keyed(KEY, data) == blake3(data, key=KEY).digest()
     assert NATIVE.keyed(KEY, memoryview(data)) == PURE.keyed(KEY, bytearray(data))
 
 
 @pytest.mark.parametrize("seek", [0, 1, 16, 63, 64, 65, 4096])
-def test_xof_is_blake3(seek):
+def test_xof_is_blake3(seek: int):
     wanted = blake3(b"event", key=KEY).digest(length=1000, seek=seek)
     assert NATIVE.xof(KEY, b"event", 1000, seek) == wanted
 
 
-def section(sizes, rand) -> bytes:
+def section(sizes: list[int], rand: random.Random) -> bytes:
     out = b""
     for i, size in enumerate(sizes):
         body = rand.randbytes(max(0, size - 5))
@@ -49,8 +49,8 @@ def section(sizes, rand) -> bytes:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 15, 16, 17, 33, 300])
-def test_leaves_are_equal_for_every_mix_of_sizes(count):
-    rand = random.Random(count)
+def test_leaves_are_equal_for_every_mix_of_sizes(count: int):
+    rand = random.Random(count)  # noqa: S311
     data = section([rand.choice(SIZES[:22]) for _ in range(count)], rand)
     salts = rand.randbytes(16 * count)
     results = [core.frames(data, salts, 1 << 40, count, strict=True) for core in CORES]
@@ -65,7 +65,7 @@ def test_leaves_are_equal_for_every_mix_of_sizes(count):
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 12), st.booleans(), st.booleans())
-def test_frames_of_any_bytes_are_judged_alike(data, count, strict, sparse):
+def test_frames_of_any_bytes_are_judged_alike(data: bytes, count: int, strict: bool, sparse: bool):
     salts = bytes(16 * count)
     native, pure = (
         core.frames(data, salts, 0, count, strict=strict, sparse=sparse) for core in CORES
@@ -77,8 +77,8 @@ def test_frames_of_any_bytes_are_judged_alike(data, count, strict, sparse):
 
 
 @pytest.mark.parametrize("steps", [[1] * 300, [256, 256], [255, 1, 1000], [3, 700, 5, 2, 4096]])
-def test_trees_grow_alike(steps):
-    rand = random.Random(1)
+def test_trees_grow_alike(steps: list[int]):
+    rand = random.Random(1)  # noqa: S311
     trees = [core.mmr() for core in CORES]
     for n in steps:
         leaves = rand.randbytes(32 * n)
@@ -102,8 +102,8 @@ def test_tree_of_two_is_the_hash_of_both():
 
 @pytest.mark.parametrize("rule", [CutRule(512, 11, 16 << 10), CutRule(8192, 15, 256 << 10)])
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 5000, 40_000])
-def test_cuts_are_equal_and_within_bounds(rule, size):
-    rand = random.Random(size)
+def test_cuts_are_equal_and_within_bounds(rule: CutRule, size: int):
+    rand = random.Random(size)  # noqa: S311
     gear = rand.randbytes(2048)
     data = rand.randbytes(size) if size % 2 else b"the same again " * (size // 15)
     ends = NATIVE.cut(data, gear, rule)
@@ -114,7 +114,7 @@ def test_cuts_are_equal_and_within_bounds(rule, size):
 
 
 def test_cuts_move_with_the_content():
-    rand = random.Random(2)
+    rand = random.Random(2)  # noqa: S311
     gear = rand.randbytes(2048)
     data = rand.randbytes(200_000)
     rule = CutRule(512, 11, 16 << 10)
@@ -124,7 +124,7 @@ def test_cuts_move_with_the_content():
 
 
 def test_chunk_commitments_are_equal():
-    rand = random.Random(3)
+    rand = random.Random(3)  # noqa: S311
     sizes = [1, 100, 1008, 1009, 5000, 262_144]
     data = rand.randbytes(sum(sizes))
     salts = rand.randbytes(16 * len(sizes))

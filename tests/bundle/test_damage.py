@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from bundle_making import CORES, contents, join, made, small, split, verified
+from bundle_making import CORES, RawWriter, contents, join, made, small, split, verified
 
 from hark.bundle.reader import Bundle
 from hark.bundle.verify import Verdict
+
+if TYPE_CHECKING:
+    from hark.bundle.core import Core
 
 TAIL = 65_536
 
 
 def tiny() -> bytes:
-    def fill(writer):
+    def fill(writer: RawWriter) -> None:
         for i in range(6):
             writer.append(19, i, {2: i, 4: b"token %d" % i})
         writer.append(16, 7, {4: b"a body that is put into a chunk " * 3})
@@ -24,7 +29,7 @@ def tiny() -> bytes:
 
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
-def test_every_byte_flipped(core):
+def test_every_byte_flipped(core: Core):
     data = tiny()
     whole = contents(data, core)
     masks = (1, 0x80, 0xFF) if core.name == "native" else (0x10,)
@@ -62,7 +67,7 @@ def check_cuts(data: bytes, cuts: list[int], sealed_at: int | None) -> None:
 
 
 def big(*, seal: bool) -> bytes:
-    def fill(writer):
+    def fill(writer: RawWriter) -> None:
         for i in range(330):
             writer.append(19, i, {2: i, 4: writer._random(200)})
             if i % 30 == 0:
@@ -80,7 +85,7 @@ def sealed_offset(data: bytes) -> int:
 
 
 @pytest.mark.parametrize("seal", [True, False], ids=["sealed", "unsealed"])
-def test_cut_at_block_edges_and_a_sample_between(seal):
+def test_cut_at_block_edges_and_a_sample_between(seal: bool):
     data = big(seal=seal)
     assert len(data) > TAIL
     cuts = [edge + d for edge in boundaries(data) for d in range(-9, 10)]
@@ -92,7 +97,7 @@ def test_cut_at_block_edges_and_a_sample_between(seal):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seal", [True, False], ids=["sealed", "unsealed"])
-def test_cut_at_every_offset_of_the_last_64_kib(seal):
+def test_cut_at_every_offset_of_the_last_64_kib(seal: bool):
     data = big(seal=seal)
     cuts = list(range(len(data) - TAIL, len(data) + 1))
     check_cuts(data, cuts, sealed_offset(data) if seal else None)
@@ -108,7 +113,7 @@ def test_a_cut_file_yields_its_prefix():
 
 
 def test_locator_names_the_changed_event():
-    from hark.bundle.synth import corrupt
+    from hark.bundle.synth import corrupt  # noqa: PLC0415
 
     data = small()
     for seq in (0, 5, 20, 30):

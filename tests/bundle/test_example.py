@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 from bundle_making import CORES, RawWriter, split, verified
@@ -11,6 +12,9 @@ from hark.bundle.batch import Batch
 from hark.bundle.format import DOMAINS, Header
 from hark.bundle.keys import SigningKey
 from hark.bundle.verify import Verdict
+
+if TYPE_CHECKING:
+    from hark.bundle.core import Core
 
 HEADER_HASH = "fab8162145a7634d36620e03a17d377f1c01e5a8e545effbb4bf14d337a408b5"
 CHAINS = [
@@ -24,7 +28,7 @@ SIGNATURE_START = "01a779405178181380d72f044e7a52571b2eb67deb3f04dafb299472ea414
 CHUNK = "714dd0ffe49c3bce1002db703d1e4ad58d65b17155cfea8e440f27fcd7d40dad"
 
 
-def example(core) -> bytes:
+def example(core: Core) -> bytes:
     seeds = iter([b"\1" * 32, b"\1" * 16, b"\2" * 32, b"\3" * 32, b"\4" * 32])
     key = SigningKey.from_seed(bytes(range(32)))
     fd = os.memfd_create("example")
@@ -55,7 +59,7 @@ def example(core) -> bytes:
 
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
-def test_example(core):
+def test_example(core: Core):
     data = example(core)
     parts = split(data)
     assert core.keyed(DOMAINS.header, parts[0][1]).hex() == HEADER_HASH

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from bundle_hostile import Case, cases
@@ -14,6 +15,9 @@ from bundle_making import CORES, KEY, OTHER, contents, small, verified
 from hark.bundle.keys import Trust
 from hark.bundle.verify import Verdict, VerifyReport
 from hark.errors import BundleInvalid, InputError
+
+if TYPE_CHECKING:
+    from hark.bundle.core import Core
 
 SECONDS_MAX = 20.0  # a hang, not slowness: the slowest takes about one
 MEMORY_MAX = 100 << 20  # over what making the files took
@@ -47,7 +51,7 @@ def facts(report: VerifyReport) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name.replace(" ", "-"))
-def test_verdict(case: Case, core):
+def test_verdict(case: Case, core: Core):
     start = time.monotonic()
     report = verified(case.data, core)
     assert report.verdict is case.verdict, report.why
@@ -62,7 +66,7 @@ def test_cores_agree_on_every_case():
 
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
-def test_reading_without_verifying_raises_nothing_unexpected(core):
+def test_reading_without_verifying_raises_nothing_unexpected(core: Core):
     for case in cases():
         if case.name == FLOOD:
             continue  # 70 GB of bodies: reading them all takes its time, and is asked for

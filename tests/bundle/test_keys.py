@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 from bundle_making import KEY, OTHER, small, verified
@@ -13,8 +14,11 @@ from hark.bundle.keys import SigningKey, Trust, host_key, load_trust, parse_publ
 from hark.bundle.verify import Verdict
 from hark.errors import InputError
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def test_host_key_is_made_once_and_private(tmp_path):
+
+def test_host_key_is_made_once_and_private(tmp_path: Path):
     path = tmp_path / "etc" / "key.pem"
     first = host_key(path)
     assert host_key(path).public == first.public
@@ -27,15 +31,15 @@ def test_host_key_is_made_once_and_private(tmp_path):
     assert isinstance(loaded, ed25519.Ed25519PrivateKey)
 
 
-def test_a_key_that_others_can_read_is_refused(tmp_path):
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path):
     SigningKey.generate().save(tmp_path / "k")
     (tmp_path / "k").chmod(0o640)
     with pytest.raises(InputError, match="read by others"):
         SigningKey.load(tmp_path / "k")
 
 
-def test_files_that_are_no_keys(tmp_path):
-    def private(name: str, data: bytes):
+def test_files_that_are_no_keys(tmp_path: Path):
+    def private(name: str, data: bytes) -> Path:
         path = tmp_path / name
         fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         os.write(fd, data)
@@ -64,7 +68,7 @@ def test_files_that_are_no_keys(tmp_path):
         SigningKey.load(tmp_path / "link")
 
 
-def test_keys_are_never_replaced(tmp_path):
+def test_keys_are_never_replaced(tmp_path: Path):
     SigningKey.generate().save(tmp_path / "k")
     before = (tmp_path / "k").read_bytes()
     with pytest.raises(InputError, match="exists"):
@@ -73,7 +77,7 @@ def test_keys_are_never_replaced(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["k", "k.pub"]
 
 
-def test_words_about_the_signer(tmp_path):
+def test_words_about_the_signer():
     key = KEY.public
     assert Trust(own=key).classify(key).text == "signed by this host's key"
     assert Trust(trusted={key: "build farm"}).classify(key).text == "signed by build farm (trusted)"
@@ -93,7 +97,7 @@ def test_words_about_the_signer(tmp_path):
         (Trust(own=KEY.public, pins=frozenset((OTHER.public,))), Verdict.REJECTED),
     ],
 )
-def test_what_is_refused(trust, verdict):
+def test_what_is_refused(trust: Trust, verdict: Verdict):
     assert verified(small(), trust=trust).verdict is verdict
 
 
@@ -107,7 +111,7 @@ def test_a_required_signature_must_be_there():
     assert verified(data, trust=trust).verdict is Verdict.REJECTED
 
 
-def test_trusted_keys_file(tmp_path):
+def test_trusted_keys_file(tmp_path: Path):
     path = tmp_path / "trusted"
     path.write_text(f"# farm\n{KEY.public.hex()} build farm  # one\n\n{OTHER.public.hex()}\n")
     trust = load_trust(host=tmp_path / "none", trusted=path)
@@ -119,7 +123,7 @@ def test_trusted_keys_file(tmp_path):
         load_trust(host=tmp_path / "none", trusted=tmp_path / "missing")
 
 
-def test_own_key_is_found_by_its_public_half_or_by_root(tmp_path):
+def test_own_key_is_found_by_its_public_half_or_by_root(tmp_path: Path):
     key = host_key(tmp_path / "key.pem")
     assert load_trust(host=tmp_path / "key.pem").own == key.public
     (tmp_path / "key.pub").unlink()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import random
+from typing import TYPE_CHECKING
 
 import pytest
-from bundle_making import CORES, KEY, made, small, split
+from bundle_making import CORES, KEY, RawWriter, made, small, split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,12 +18,15 @@ from hark.bundle.prover import prove
 from hark.bundle.reader import Bundle
 from hark.errors import BundleInvalid, InputError
 
+if TYPE_CHECKING:
+    from hark.bundle.core import Core
+
 CORE = CORES[0]
 
 
 def counted(count: int, *, seal: bool = True) -> bytes:
-    def fill(writer):
-        rand = random.Random(count)
+    def fill(writer: RawWriter) -> None:
+        rand = random.Random(count)  # noqa: S311
         for i in range(count):
             writer.append(19, i, {2: i, 4: b"x" * rand.randrange(60)})
             if rand.randrange(40) == 0:
@@ -33,7 +37,7 @@ def counted(count: int, *, seal: bool = True) -> bytes:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 31, 255, 256, 257, 700, 1025])
-def test_every_event_can_be_proved(count):
+def test_every_event_can_be_proved(count: int):
     with Bundle.from_bytes(counted(count)) as bundle:
         step = max(1, count // 60)
         for seq in {*range(0, count, step), count - 1, count // 2, min(255, count - 1)}:
@@ -44,13 +48,13 @@ def test_every_event_can_be_proved(count):
 
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
-def test_forms_come_back(core):
+def test_forms_come_back(core: Core):
     with Bundle.from_bytes(small(), core=core) as bundle:
         item = prove(bundle, 20, bodies=True)
     assert proof.parse(item.encode()) == item
     assert proof.from_json(proof.to_json(item)) == item
     proven = proof.check(item, core)
-    assert proven.bodies == (random.Random(4).randbytes(2500),)
+    assert proven.bodies == (random.Random(4).randbytes(2500),)  # noqa: S311
 
 
 def test_an_unsealed_bundle_proves_what_is_signed():
@@ -130,7 +134,7 @@ def test_proof_of_another_head_is_refused():
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_no_proof(data):
+def test_any_bytes_are_no_proof(data: bytes):
     with pytest.raises(BundleInvalid):
         proof.check(proof.parse(data), CORE)
 
@@ -140,7 +144,7 @@ def test_any_bytes_are_no_proof(data):
     st.text(max_size=100)
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)
 )
-def test_any_text_is_no_proof(text):
+def test_any_text_is_no_proof(text: str):
     with pytest.raises(BundleInvalid):
         proof.check(proof.from_json(text), CORE)
 

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
-from bundle_making import CORES, Clock, made, small, writer_on
+from bundle_making import CORES, Clock, RawWriter, made, small, writer_on
 
 from hark.bundle.reader import Bundle
 from hark.errors import BundleInvalid, InputError
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hark.bundle.core import Core
+
 
 @pytest.fixture(scope="module")
 def data() -> bytes:
-    def fill(writer):
+    def fill(writer: RawWriter) -> None:
         for i in range(1000):
             writer.append(23 if i % 100 == 7 else 19, 1000 * i, {4: i})
 
     return made(fill)
 
 
-def test_by_number(data):
+def test_by_number(data: bytes):
     with Bundle.from_bytes(data) as bundle:
         for seq in (0, 255, 256, 999):
             event = bundle.event(seq)
@@ -31,7 +37,7 @@ def test_by_number(data):
         assert bundle.count() == 1000
 
 
-def test_by_kind_and_time_and_start(data):
+def test_by_kind_and_time_and_start(data: bytes):
     with Bundle.from_bytes(data) as bundle:
         assert [e.seq for e in bundle.events(23)] == list(range(7, 1000, 100))
         assert [e.seq for e in bundle.events(frozenset((23, 5)), start=500)] == [
@@ -45,14 +51,14 @@ def test_by_kind_and_time_and_start(data):
         assert list(bundle.events(12)) == []
 
 
-def test_without_its_index_it_reads_the_same(data):
+def test_without_its_index_it_reads_the_same(data: bytes):
     whole = [(e.seq, e.payload) for e in Bundle.from_bytes(data).events()]
     cut = [(e.seq, e.payload) for e in Bundle.from_bytes(data[:-40]).events()]
     assert cut == whole
 
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
-def test_follow_sees_events_as_they_are_flushed(tmp_path, core):
+def test_follow_sees_events_as_they_are_flushed(tmp_path: Path, core: Core):
     path = tmp_path / "b.hark"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     writer = writer_on(fd, core=core, now_boot_ns=Clock())
@@ -74,19 +80,18 @@ def test_follow_sees_events_as_they_are_flushed(tmp_path, core):
     assert len(waits) == 4
 
 
-def test_follow_ignores_a_block_that_is_half_written(tmp_path):
+def test_follow_ignores_a_block_that_is_half_written(tmp_path: Path):
     data = small()
     path = tmp_path / "b.hark"
     path.write_bytes(data[:900])
     sizes = iter([1500, 2500, len(data)])
-    seen = []
     with Bundle.open(path) as bundle:
-        for event in bundle.follow(wait=lambda: path.write_bytes(data[: next(sizes)])):
-            seen.append(event.seq)
+        grow = bundle.follow(wait=lambda: path.write_bytes(data[: next(sizes)]))
+        seen = [event.seq for event in grow]
     assert seen == list(range(31))
 
 
-def test_what_is_no_bundle(tmp_path):
+def test_what_is_no_bundle(tmp_path: Path):
     with pytest.raises(InputError, match="cannot open"):
         Bundle.open(tmp_path / "missing")
     for data in (b"", b"HARK", b"\x7fELF" + bytes(100), b"HARK\x02\0\0\0"):

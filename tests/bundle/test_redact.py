@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from blake3 import blake3
-from bundle_making import CORES, KEY, made, split, verified
+from bundle_making import CORES, KEY, RawWriter, made, split, verified
 
 from hark.bundle import proof
 from hark.bundle.batch import Batch, Packer
@@ -19,11 +20,14 @@ from hark.bundle.source import BytesSource
 from hark.bundle.verify import Verdict
 from hark.errors import BundleInvalid, InputError
 
+if TYPE_CHECKING:
+    from hark.bundle.core import Core
+
 CORE = CORES[0]
 
 
 def original() -> bytes:
-    def fill(writer):
+    def fill(writer: RawWriter) -> None:
         for i in range(300):
             writer.append(19, i, {2: i, 4: b"token %d" % i})
             if i % 50 == 0:
@@ -33,7 +37,7 @@ def original() -> bytes:
     return made(fill)
 
 
-def redacted(data: bytes, core=CORE, **wish) -> bytes:
+def redacted(data: bytes, core: Core = CORE, **wish: Any) -> bytes:
     fd = os.memfd_create("redacted")
     try:
         wish = {"reason": "test", "unix_ns": 1} | wish
@@ -44,7 +48,7 @@ def redacted(data: bytes, core=CORE, **wish) -> bytes:
 
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
-def test_root_heads_and_old_proofs_stay(core):
+def test_root_heads_and_old_proofs_stay(core: Core):
     data = original()
     before = verified(data, core)
     with Bundle.from_bytes(data, core=core) as bundle:
@@ -90,12 +94,12 @@ def test_bodies_of_redacted_events_go_too():
 
 
 def pin_bundle(pin: bytes) -> bytes:
-    def fill(writer):
+    def fill(writer: RawWriter) -> None:
         writer.append(16, 1, {4: b"x" * 900 + b" pin=" + pin + b" " + b"y" * 900})
         writer.append(19, 2, {4: b"pin=" + pin})
         writer.append(19, 3, {4: b"kept"})
 
-    return made(fill, seed=random.Random(pin).getrandbits(32))
+    return made(fill, seed=random.Random(pin).getrandbits(32))  # noqa: S311
 
 
 def test_a_low_entropy_body_cannot_be_guessed():
@@ -124,7 +128,7 @@ def test_a_low_entropy_body_cannot_be_guessed():
 
 def test_sizes_of_chunks_do_not_tell_the_content():
     """The gear table is fresh in every bundle, so the same body is cut elsewhere each time."""
-    body = random.Random(1).randbytes(40_000)
+    body = random.Random(1).randbytes(40_000)  # noqa: S311
     cuts = set()
     for seed in range(6):
         data = made(lambda writer: writer.append(16, 1, {4: body}), seed=seed)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
-from bundle_making import CORES, header, join, made, split, verified, writer_on
+from bundle_making import CORES, RawWriter, header, join, made, split, verified, writer_on
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from hark.bundle import proof
@@ -18,15 +19,18 @@ from hark.bundle.source import BytesSource
 from hark.bundle.verify import Verdict
 from hark.errors import BundleInvalid, InputError, RecordingFailed
 
+if TYPE_CHECKING:
+    from hark.bundle.core import Core
+
 ALICE, BOB, EVE = (X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2, 3))
 SEED = b"the entropy of this run, 32 byte"
 
 
-def sealed_bundle(core=None) -> bytes:
+def sealed_bundle(core: Core = None) -> bytes:
     key = FileKey()
     recipients = key.recipients([k.public_key().public_bytes_raw() for k in (ALICE, BOB)])
 
-    def fill(writer):
+    def fill(writer: RawWriter) -> None:
         writer.append(19, 1, {4: b"open"})
         writer.append(40, 2, {4: SEED, 5: b"long " * 1000}, sealed=True)
         writer.append(16, 3, {4: b"a body in chunks " * 200})
@@ -37,7 +41,7 @@ def sealed_bundle(core=None) -> bytes:
 
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
-def test_recipients_open_and_all_verify(core):
+def test_recipients_open_and_all_verify(core: Core):
     data = sealed_bundle(core)
     assert SEED not in data
     report = verified(data, core)

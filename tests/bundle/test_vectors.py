@@ -5,14 +5,17 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from bundle_making import CORES, KEY, verified
 
 from hark.bundle import proof
-from hark.bundle.core import Core
 from hark.bundle.verify import Verdict
 from hark.errors import BundleInvalid
+
+if TYPE_CHECKING:
+    from hark.bundle.core import Core
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 LEAST = 200

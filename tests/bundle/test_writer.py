@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from bundle_making import CORES, KEY, UNIX_NS, Clock, contents, header, verified, writer_on
@@ -16,18 +17,24 @@ from hark import limits
 from hark.bundle.events import Kind
 from hark.bundle.native import NativeCore
 from hark.bundle.reader import Bundle
-from hark.bundle.verify import Verdict
+from hark.bundle.verify import Verdict, VerifyReport
 from hark.bundle.writer import BundleWriter, create
 from hark.errors import InputError, RecordingFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hark.bundle.core import Core
 
 KILLS = 60
 
 
-def read(path) -> bytes:
+def read(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_append_returns_numbers_and_seal_makes_it_verify(tmp_path):
+def test_append_returns_numbers_and_seal_makes_it_verify(tmp_path: Path):
     fd = create(tmp_path / "b.hark")
     writer = writer_on(fd)
     writer.head()
@@ -41,7 +48,7 @@ def test_append_returns_numbers_and_seal_makes_it_verify(tmp_path):
     os.close(fd)
 
 
-def test_what_matters_at_once_is_in_the_file_at_once(tmp_path):
+def test_what_matters_at_once_is_in_the_file_at_once(tmp_path: Path):
     fd = create(tmp_path / "b.hark")
     writer = writer_on(fd)
     writer.head()
@@ -52,13 +59,13 @@ def test_what_matters_at_once_is_in_the_file_at_once(tmp_path):
     os.close(fd)
 
 
-def test_tick_flushes_and_signs_in_time(tmp_path):
+def test_tick_flushes_and_signs_in_time(tmp_path: Path):
     now = [1_000_000_000]
     fd = create(tmp_path / "b.hark")
     writer = writer_on(fd, now_boot_ns=lambda: now[0])
     writer.head()
 
-    def after(ns: int):
+    def after(ns: int) -> VerifyReport:
         now[0] += ns
         writer.tick(now[0])
         return verified(read(tmp_path / "b.hark"))
@@ -75,7 +82,7 @@ def test_tick_flushes_and_signs_in_time(tmp_path):
     os.close(fd)
 
 
-def test_durable_counts_only_what_is_on_disk(tmp_path):
+def test_durable_counts_only_what_is_on_disk(tmp_path: Path):
     fd = create(tmp_path / "b.hark")
     writer = writer_on(fd)
     assert writer.durable() == 0
@@ -102,7 +109,7 @@ def test_durable_counts_only_what_is_on_disk(tmp_path):
         ({4: bytes(limits.BUNDLE_BODY_PART_BYTES + 1)}, "too many"),
     ],
 )
-def test_a_value_without_an_encoding_stops_the_recording(tmp_path, payload, cause):
+def test_a_value_without_an_encoding_stops_the_recording(tmp_path: Path, payload: Any, cause: str):
     fd = create(tmp_path / "b.hark")
     writer = writer_on(fd)
     writer.head()
@@ -123,7 +130,7 @@ def test_a_value_without_an_encoding_stops_the_recording(tmp_path, payload, caus
     os.close(fd)
 
 
-def test_a_signer_that_dies_stops_the_recording(tmp_path):
+def test_a_signer_that_dies_stops_the_recording(tmp_path: Path):
     calls = []
 
     def sign(head: bytes) -> bytes:
@@ -142,7 +149,7 @@ def test_a_signer_that_dies_stops_the_recording(tmp_path):
     os.close(fd)
 
 
-def test_two_writers_are_refused(tmp_path):
+def test_two_writers_are_refused(tmp_path: Path):
     path = tmp_path / "b.hark"
     fd = create(path)
     writer = writer_on(fd)
@@ -160,7 +167,7 @@ def test_two_writers_are_refused(tmp_path):
     assert verified(path.read_bytes()).verdict is Verdict.VERIFIED
 
 
-def test_create_follows_no_link_and_is_private(tmp_path):
+def test_create_follows_no_link_and_is_private(tmp_path: Path):
     target = tmp_path / "elsewhere"
     (tmp_path / "b.hark").symlink_to(target)
     with pytest.raises(InputError):
@@ -173,7 +180,7 @@ def test_create_follows_no_link_and_is_private(tmp_path):
 
 def write_forever(fd: int, seed: int) -> None:
     """Write as fast as possible, signing every few milliseconds."""
-    rand = random.Random(seed)
+    rand = random.Random(seed)  # noqa: S311
     writer = writer_on(fd, now_boot_ns=time.monotonic_ns)
     writer.head()
     last = time.monotonic_ns()
@@ -186,8 +193,8 @@ def write_forever(fd: int, seed: int) -> None:
             last = time.monotonic_ns()
 
 
-def test_killed_at_any_moment_leaves_a_prefix_that_verifies(tmp_path):
-    rand = random.Random(20261130)
+def test_killed_at_any_moment_leaves_a_prefix_that_verifies(tmp_path: Path):
+    rand = random.Random(20261130)  # noqa: S311
     for number in range(KILLS):
         path = tmp_path / f"{number}.hark"
         fd = create(path)
@@ -210,11 +217,11 @@ def test_killed_at_any_moment_leaves_a_prefix_that_verifies(tmp_path):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(tmp_path: Path):
     """Mount tmpfs of any size; all are gone afterwards."""
     mounted = []
 
-    def mount(size: int):
+    def mount(size: int) -> Path:
         where = tmp_path / f"disk{size}"
         where.mkdir()
         done = subprocess.run(
@@ -235,12 +242,12 @@ def small_disk(tmp_path):
         subprocess.run(["umount", str(where)], check=True)
 
 
-def fill_disk(fd: int, core=None) -> BundleWriter:
+def fill_disk(fd: int, core: Core = None) -> BundleWriter:
     """Write until the disk is full; the error must say so."""
     writer = writer_on(fd, core=core)
-    rand = random.Random(3)
+    rand = random.Random(3)  # noqa: S311
     writer.head()
-    with pytest.raises(RecordingFailed) as failure:
+    with pytest.raises(RecordingFailed) as failure:  # noqa: PT012
         for i in range(10**6):
             writer.append(19, i, {2: i, 4: rand.randbytes(rand.choice((20, 700, 3000)))})
             if i % 50 == 0:
@@ -252,7 +259,7 @@ def fill_disk(fd: int, core=None) -> BundleWriter:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("size", [256 << 10, 300 << 10, (1 << 20) + 4096, 1500 << 10, 3 << 20])
-def test_disk_full_still_seals(small_disk, size):
+def test_disk_full_still_seals(small_disk: Callable[[int], Path], size: int):
     path = small_disk(size) / "b.hark"
     fd = create(path)
     writer = fill_disk(fd)
@@ -271,12 +278,12 @@ def test_disk_full_still_seals(small_disk, size):
 class NoReserve(NativeCore):
     """A file system that cannot allocate ahead."""
 
-    def reserve(self, fd: int, start: int, size: int) -> int:
+    def reserve(self, fd: int, start: int, size: int) -> int:  # noqa: ARG002
         return errno.EOPNOTSUPP
 
 
 @pytest.mark.kernel
-def test_disk_full_in_the_middle_of_a_block_leaves_a_prefix(small_disk):
+def test_disk_full_in_the_middle_of_a_block_leaves_a_prefix(small_disk: Callable[[int], Path]):
     path = small_disk(256 << 10) / "b.hark"
     fd = create(path)
     writer = fill_disk(fd, NoReserve())
@@ -289,7 +296,7 @@ def test_disk_full_in_the_middle_of_a_block_leaves_a_prefix(small_disk):
 
 
 @pytest.mark.kernel
-def test_no_room_at_all(small_disk):
+def test_no_room_at_all(small_disk: Callable[[int], Path]):
     path = small_disk(32 << 10) / "b.hark"
     fd = create(path)
     with pytest.raises(RecordingFailed):
@@ -298,8 +305,8 @@ def test_no_room_at_all(small_disk):
 
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
-def test_repeated_history_costs_once(tmp_path, core):
-    rand = random.Random(8)
+def test_repeated_history_costs_once(tmp_path: Path, core: Core):
+    rand = random.Random(8)  # noqa: S311
     fd = create(tmp_path / "b.hark")
     writer = writer_on(fd, core=core)
     history = b""
@@ -315,7 +322,7 @@ def test_repeated_history_costs_once(tmp_path, core):
         assert bundle.read_body(bundle.event(11).payload[4]) == history
 
 
-def test_long_strings_inside_lists_become_bodies_too(tmp_path):
+def test_long_strings_inside_lists_become_bodies_too(tmp_path: Path):
     fd = create(tmp_path / "b.hark")
     writer = writer_on(fd)
     argv = [b"sh", b"-c", b"x" * 5000, bytearray(b"y" * 2000), memoryview(b"z")]

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,17 +24,17 @@ STEPS = 9
 
 
 @pytest.fixture(autouse=True)
-def in_an_empty_directory(tmp_path, monkeypatch):
+def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
 
 
-def hark(capsys, *argv: str) -> tuple[int, str, str]:
+def hark(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     status = main(list(argv))
     out, err = capsys.readouterr()
     return status, out, err
 
 
-def test_the_first_steps_of_the_readme(capsys):
+def test_the_first_steps_of_the_readme(capsys: pytest.CaptureFixture[str]):
     status, out, _ = hark(capsys, "keygen", "-out", "hark.key")
     assert status == 0
     key = out.strip()
@@ -56,7 +57,7 @@ def test_the_first_steps_of_the_readme(capsys):
     assert "denied" in out
 
 
-def test_corrupt_is_broken_and_names_the_event(capsys):
+def test_corrupt_is_broken_and_names_the_event(capsys: pytest.CaptureFixture[str]):
     assert hark(capsys, "synth", "--corrupt", "9", "bad.hark")[0] == 0
     status, out, _ = hark(capsys, "verify", "bad.hark")
     assert status == 1
@@ -64,7 +65,7 @@ def test_corrupt_is_broken_and_names_the_event(capsys):
     assert out.splitlines()[3].startswith("  3 FAILED")
 
 
-def test_truncate_is_truncated_and_keeps_the_prefix(capsys):
+def test_truncate_is_truncated_and_keeps_the_prefix(capsys: pytest.CaptureFixture[str]):
     assert hark(capsys, "synth", "--truncate", "14", "part.hark")[0] == 0
     status, out, _ = hark(capsys, "verify", "part.hark")
     assert status == 3
@@ -74,7 +75,7 @@ def test_truncate_is_truncated_and_keeps_the_prefix(capsys):
     assert [json.loads(line)["seq"] for line in out.splitlines()] == list(range(14))
 
 
-def test_another_key_is_rejected(capsys):
+def test_another_key_is_rejected(capsys: pytest.CaptureFixture[str]):
     hark(capsys, "synth", "run.hark")
     status, out, _ = hark(capsys, "verify", "-key", "07" * 32, "run.hark")
     assert (status, out.splitlines()[-1].split()[0]) == (1, "REJECTED")
@@ -84,7 +85,9 @@ def test_another_key_is_rejected(capsys):
     assert status == 1
 
 
-def test_verify_json_and_pure_python(capsys, monkeypatch):
+def test_verify_json_and_pure_python(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     hark(capsys, "synth", "--events", "500", "run.hark")
     _, native, _ = hark(capsys, "verify", "--json", "run.hark")
     monkeypatch.setenv("HARK_PURE", "1")
@@ -96,7 +99,7 @@ def test_verify_json_and_pure_python(capsys, monkeypatch):
     assert json.loads(pure)["events"] == 500
 
 
-def test_verify_works_without_the_native_module(tmp_path):
+def test_verify_works_without_the_native_module():
     """A process in which hark._native cannot be imported at all."""
     code = (
         "import sys; sys.modules['hark._native'] = None\n"
@@ -109,7 +112,7 @@ def test_verify_works_without_the_native_module(tmp_path):
     assert "pure core" in done.stderr
 
 
-def test_synth_overwrites_nothing(capsys):
+def test_synth_overwrites_nothing(capsys: pytest.CaptureFixture[str]):
     hark(capsys, "synth", "run.hark")
     before = Path("run.hark").read_bytes()
     status, _, err = hark(capsys, "synth", "run.hark")
@@ -121,7 +124,7 @@ def test_synth_overwrites_nothing(capsys):
         assert not Path("other.hark").exists()
 
 
-def rows_bundle(rows) -> None:
+def rows_bundle(rows: list[Any]) -> None:
     fd = create("r.hark")
     write(fd, SigningKey.generate(), rows)
     os.close(fd)
@@ -130,7 +133,7 @@ def rows_bundle(rows) -> None:
 HOSTILE = b"\x1b[2J\x07\rVERIFIED\x9b31m\xe2\x80\xae\xff"
 
 
-def test_inspect_escapes_what_the_agent_made(capsys):
+def test_inspect_escapes_what_the_agent_made(capsys: pytest.CaptureFixture[str]):
     actor = [5, 6, 7, None]
     rows_bundle(
         [
@@ -151,7 +154,7 @@ def test_inspect_escapes_what_the_agent_made(capsys):
         assert "\u202e" not in out
 
 
-def test_inspect_names_programs_and_filters(capsys):
+def test_inspect_names_programs_and_filters(capsys: pytest.CaptureFixture[str]):
     actor = [10, 10, 99, b"\xab" * 32]
     rows_bundle(
         [
@@ -177,7 +180,7 @@ def test_inspect_names_programs_and_filters(capsys):
     assert (status, "no event 99" in err) == (2, True)
 
 
-def test_prove_refuses(capsys):
+def test_prove_refuses(capsys: pytest.CaptureFixture[str]):
     hark(capsys, "synth", "run.hark")
     assert hark(capsys, "prove", "run.hark")[0] == 2
     assert hark(capsys, "prove", "--seq", "17", "run.hark")[0] == 2
@@ -190,7 +193,7 @@ def test_prove_refuses(capsys):
     assert (status, out.splitlines()[-1].split()[0]) == (1, "REJECTED")
 
 
-def test_run_argument(tmp_path, capsys):
+def test_run_argument(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     runs = tmp_path / "runs"
     here = tmp_path / "here"
     for name in ("01J8XAAAAAAAAAAAAAAAAAAAAA", "01J8XBBBBBBBBBBBBBBBBBBBBB"):

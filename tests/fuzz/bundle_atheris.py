@@ -8,6 +8,7 @@ Python CBOR check of one mind with the C one.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -40,10 +41,8 @@ def one_cbor(data: bytes) -> None:
 def one_block(data: bytes) -> None:
     """Parse as every kind of block body."""
     for read in (Header.parse, lambda d: check_annex(d, 3), lambda d: check_note(d, {1}, {2})):
-        try:
+        with contextlib.suppress(Broken):
             read(data)
-        except Broken:
-            pass
     try:
         batch = Batch.parse(data)
         for _ in frames_of(batch.event_section(Packer()), batch.events):
@@ -55,10 +54,8 @@ def one_block(data: bytes) -> None:
 def one_proof(data: bytes) -> None:
     """Parse both forms of a proof."""
     for read in (proof.parse, lambda d: proof.from_json(d.decode("utf-8", "replace"))):
-        try:
+        with contextlib.suppress(BundleInvalid):
             proof.check(read(data), PURE)
-        except BundleInvalid:
-            pass
 
 
 def one_file(data: bytes) -> None:

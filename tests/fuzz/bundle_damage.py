@@ -64,7 +64,7 @@ def _fields(rand: random.Random, data: bytes) -> bytes:
 
 def damaged(seed: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield (whole bundle, damaged one) without end."""
-    rand = random.Random(seed)
+    rand = random.Random(seed)  # noqa: S311
     wholes = [small(), small(inline=16), small(seal=False), small(level=1)]
     while True:
         whole = rand.choice(wholes)

@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     args = parser.parse_args()
-    print(f"bundle_files: seed {args.seed}")
+    print(f"bundle_files: seed {args.seed}")  # noqa: T201
     seen: Counter[str] = Counter()
     end = time.monotonic() + args.seconds
     for whole, data in damaged(args.seed):
@@ -32,11 +32,11 @@ def main() -> int:
         except BaseException:
             Path("build/fuzz").mkdir(parents=True, exist_ok=True)
             Path("build/fuzz/bundle_files.crash").write_bytes(data)
-            print("bundle_files: failed, see build/fuzz/bundle_files.crash", file=sys.stderr)
+            print("bundle_files: failed, see build/fuzz/bundle_files.crash", file=sys.stderr)  # noqa: T201
             raise
         if time.monotonic() >= end:
             break
-    print(f"bundle_files: {sum(seen.values())} files, {dict(seen)}")
+    print(f"bundle_files: {sum(seen.values())} files, {dict(seen)}")  # noqa: T201
     return 0
 
 

@@ -15,7 +15,7 @@ DAMAGED = 400
 
 def load_native(directory: Path) -> None:
     """Put the sanitized extension where ``import hark._native`` finds it."""
-    import hark
+    import hark  # noqa: PLC0415
 
     (path,) = directory.glob("_native*.so")
     spec = importlib.util.spec_from_file_location("hark._native", path)
@@ -31,9 +31,9 @@ def main() -> int:
     """Check every hostile file and some damaged ones."""
     load_native(Path(sys.argv[1]).resolve())
     sys.path.insert(0, str(Path(__file__).parent))
-    from bundle_damage import check, damaged
-    from bundle_hostile import cases
-    from bundle_making import CORES, verified
+    from bundle_damage import check, damaged  # noqa: PLC0415
+    from bundle_hostile import cases  # noqa: PLC0415
+    from bundle_making import CORES, verified  # noqa: PLC0415
 
     assert CORES[0].name == "native"
     for case in cases():
@@ -41,7 +41,7 @@ def main() -> int:
         assert report.verdict is case.verdict, (case.name, report.why)
     for whole, data in itertools.islice(damaged(1), DAMAGED):
         check(whole, data)
-    print(f"bundle_sanitized: {len(cases())} hostile and {DAMAGED} damaged files")
+    print(f"bundle_sanitized: {len(cases())} hostile and {DAMAGED} damaged files")  # noqa: T201
     return 0
 
 

@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests/bundle python tests/vectors/make.py
 
-Keys, salts and clocks are fixed, so the same code writes the same bytes; zstd may differ by version.
+Keys, salts and clocks are fixed: the same code writes the same bytes, but for zstd versions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 
 from bundle_hostile import cases
-from bundle_making import CORES, KEY, header, made, small, split, verified
+from bundle_making import CORES, KEY, header, made, small, verified
 
 from hark.bundle import proof
 from hark.bundle.prover import prove
@@ -86,7 +86,9 @@ def proofs(directory: Path) -> None:
         else:
             changed[name] = changed[name][:-2] + f"{int(changed[name][-2:], 16) ^ 1:02x}"
         lines = ["hark-vector: proof", f"name: changed {name}", "verdict: BROKEN"]
-        write(directory, f"proof changed {name}", lines, proof.from_json(json.dumps(changed)).encode())
+        write(
+            directory, f"proof changed {name}", lines, proof.from_json(json.dumps(changed)).encode()
+        )
 
 
 def main() -> int:
@@ -98,7 +100,7 @@ def main() -> int:
         directory = HERE / name
         directory.mkdir(exist_ok=True)
         fill(directory)
-        print(f"{name}: {len(list(directory.glob('*.vec')))} vectors")
+        print(f"{name}: {len(list(directory.glob('*.vec')))} vectors")  # noqa: T201
     return 0
 
 
