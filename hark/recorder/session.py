@@ -47,10 +47,11 @@ _FORWARDED = (
     signal.SIGINT,
     signal.SIGQUIT,
     signal.SIGTERM,
+    signal.SIGTSTP,  # hark stops when the agent has: HARK_MSG_JOB
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-_HANDLED = (*_FORWARDED, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
+_HANDLED = (*_FORWARDED, signal.SIGCONT, signal.SIGWINCH)
 _NO_ROOM = "there was no room: the agent was faster than the recorder"
 _T = TypeVar("_T")
 
@@ -94,6 +95,8 @@ class Session:
         # Streams that can wait have a selector of their own, so that a pause does not spin.
         self._bulk = selectors.DefaultSelector()
         self._bulk_polled = False
+        self._urgent = selectors.DefaultSelector()  # what must not wait for a pause to end
+        self._paced = False
         self._relay: Relay | None = None
         self._terminal: TerminalRelay | None = None
         self._phase = _Phase.RUNNING
@@ -124,6 +127,9 @@ class Session:
             return self._result(sealed=sealed, published=published)
 
     def _turn(self) -> None:
+        if self._paced:
+            # Records gather, so that a turn is for many: each costs the agent's exchanges a core.
+            self._urgent.select(limits.SESSION_PACE_S)
         for key, _ in self._selector.select(self._timeout_s()):
             self._guarded(key.data)
         now = self._clock()
@@ -174,6 +180,9 @@ class Session:
         ]
         for source, callback in watch:
             self._selector.register(source.fileno(), selectors.EVENT_READ, callback)
+        for channel in (self._in.launch, self._in.mediator, self._in.broker, self._in.signer):
+            self._urgent.register(channel.fileno(), selectors.EVENT_READ)
+        self._urgent.register(self._wake.fileno(), selectors.EVENT_READ)
         self._bulk.register(self._in.ring.fileno(), selectors.EVENT_READ, _nothing)
         self._poll_bulk()
         if not isinstance(self._in.relay, tuple):
@@ -196,7 +205,9 @@ class Session:
 
     def _read_streams(self, now: int) -> None:
         if self._bulk_polled or self._phase is _Phase.DRAINING:
+            self._paced = False
             for record in _all(self._in.ring.poll):
+                self._paced = self._phase is _Phase.RUNNING
                 self._merger.take_mediator(record, now)
         for packet in _all(self._in.packets.poll):
             self._merger.take_packet(packet, now)
@@ -398,9 +409,6 @@ class Session:
             if number == signal.SIGWINCH:
                 if self._relay is not None:
                     self._relay.resized()
-            elif number == signal.SIGTSTP:
-                self._forward(number)
-                self._suspend()
             elif number in _FORWARDED:
                 self._forward(number)
 

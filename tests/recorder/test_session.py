@@ -8,7 +8,6 @@ import signal
 import subprocess
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import blake3
 import pytest
@@ -19,12 +18,10 @@ from hark.errors import InternalError
 from hark.kernel.records import ExeId, RingStats, SyscallCount
 from hark.policy import control
 from hark.policy.control import ExitCause, MsgType, Plain
+from hark.recorder.stdio import PipeRelay
 
 from . import transcript as t
 from .rig import WAIT_S, Rig, boot_ns, wait_for
-
-if TYPE_CHECKING:
-    from hark.recorder.stdio import PipeRelay
 
 
 @pytest.fixture
@@ -206,6 +203,28 @@ def test_signals_go_to_the_agent_and_into_the_record(rig: Rig):
     assert result.exit_code == 128 + signal.SIGINT
     assert rig.writer.of(Kind.SIGNAL) == [{4: signal.SIGINT, 5: "operator"}]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_hark_stops_with_the_agents_job_and_not_before(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+    rig.agent = "exec sleep 60"
+    stops: list[int] = []
+    monkeypatch.setattr(PipeRelay, "suspend", lambda _: stops.append(len(seen)))
+    seen: list[int] = []
+
+    def launch() -> None:
+        rig.start_agent()
+        os.kill(os.getpid(), signal.SIGTSTP)
+        for number, answer in ((signal.SIGTSTP, 1), (signal.SIGCONT, 0)):
+            got = rig.launch.expect(lambda msg: isinstance(msg, control.Signal))
+            assert got.msg.signo == number
+            seen.append(number)
+            rig.launch.send(control.Job(answer))
+        rig.process.kill()
+        rig.end_agent()
+
+    rig.run(launch, ordinary="mediator")
+    assert stops == [1]
+    assert [p[4] for p in rig.writer.of(Kind.SIGNAL)] == [signal.SIGTSTP, signal.SIGCONT]
 
 
 # --- the fail-closed ends -------------------------------------------------------------------------
