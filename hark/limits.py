@@ -48,6 +48,7 @@ DIGEST_MAX_QUEUED = 4096  # executables waiting for their turn; more stay unknow
 STDIO_CHUNK_BYTES = 65_536  # one read of a stream: a pipe's default capacity
 STDIO_BUFFER_BYTES = 1 << 20  # output the operator has not taken; above it the agent waits
 SESSION_POLL_NS = 100_000_000  # sensors and rings are looked at this often when nothing wakes us
+SESSION_PACE_S = 0.005  # between two turns that read exchanges; a denial may wait as long
 SESSION_POLLS_PER_TURN = 64  # reads of one stream in one turn, so that no stream starves another
 SESSION_KILL_WAIT_NS = 10_000_000_000  # from KILL to EXITED; the kernel needs milliseconds
 SESSION_DRAIN_WAIT_NS = 10_000_000_000  # from STOP to DRAINED and empty rings
@@ -88,6 +89,7 @@ BUNDLE_LAST_WORDS_BYTES = 64 << 10  # room for the events that say why a run end
 BUNDLE_ZSTD_LEVEL = 3  # level 12 gains 3 % at 1.7 times the work
 BUNDLE_READ_AHEAD_BYTES = 1 << 20
 BUNDLE_FOLLOW_NS = 100_000_000  # how often a growing file is looked at
+BUNDLE_TOLD_MAX = 1000  # losses and downgrades a report lists; the rest are counted
 PROOF_MAX_BYTES = 64 << 20  # an event and the chunks of its bodies
 KEY_FILE_MAX_BYTES = 64 << 10
 
@@ -135,3 +137,16 @@ MEDIATOR_END_S = 2.0  # it leaves at end of file; then it is killed
 UPSTREAM_CA_MAX_BYTES = 1 << 20  # a whole system bundle has 220 kB
 TTY_DEFAULT_ROWS = 24  # of a terminal that does not know its size, as a serial line
 TTY_DEFAULT_COLUMNS = 80
+
+# --- workspace ------------------------------------------------------------------------------------
+WORKSPACE_ENTRIES_MOST = 500_000  # of a start manifest: 3 s of walking, 15 MB; the rest is unknown
+WORKSPACE_WALK_S = 20.0  # walking a tree at the start; what is not reached by then is unknown
+WORKSPACE_RACY_NS = 2_000_000_000  # FAT and old ext3 keep times to 2 s: younger ones prove nothing
+WORKSPACE_RACY_TOTAL_BYTES = 64 << 20  # read for that at a start; the rest counts as changed
+WORKSPACE_CHANGES_MOST = 500_000  # names in one upper: more is no change a person looks at
+WORKSPACE_PATH_BYTES = 4096  # PATH_MAX with its NUL
+WORKSPACE_COPY_BYTES = 1 << 20  # one read while copying or hashing
+WORKSPACE_BATCH = 128  # changes that share one wait for the disk
+WORKSPACE_BATCH_BYTES = 64 << 20
+WORKSPACE_JOURNAL_BYTES = 512 << 20  # three lines for each change, with long paths
+WORKSPACE_DIFF_BYTES = 1 << 20  # a larger file is not shown line by line

@@ -552,6 +552,7 @@ class Session:
     def _release(self) -> None:
         self._digests.close()
         self._bulk.close()
+        self._urgent.close()
         self._selector.close()
         for peer in (self._in.mediator, self._in.broker, self._in.signer, self._in.launch):
             peer.close()  # which ends the three services
