@@ -30,11 +30,18 @@ from hark.bundle.format import Header
 from hark.bundle.writer import BundleWriter, create
 from hark.errors import LaunchError, RecordingFailed
 from hark.kernel.nflog import Reader
-from hark.kernel.sensors import Sensors
-from hark.launcher import netrules, reap, rundir
+from hark.kernel.sensors import Sensors, prepare
+from hark.launcher import netrules, ops, reap, rundir
 from hark.launcher.host import read_facts
 from hark.launcher.ids import Slot, claim_slot
-from hark.launcher.plan import GivenFile, LaunchPlan, LaunchRequest, WatchedProcess, compile_plan
+from hark.launcher.plan import (
+    LAYERS,
+    GivenFile,
+    LaunchPlan,
+    LaunchRequest,
+    WatchedProcess,
+    compile_plan,
+)
 from hark.launcher.process import Launcher
 from hark.launcher.seccomp import compile_filter
 from hark.launcher.sources import open_sources
@@ -49,6 +56,7 @@ from hark.recorder import signer
 from hark.recorder.session import Session, SessionInputs, sign_by
 from hark.recorder.stdio import PipeRelay
 from hark.recorder.translate import compact
+from hark.workspace.start import Listing, Source
 
 if TYPE_CHECKING:
     import socket
@@ -96,6 +104,8 @@ def record(run: Prepared) -> RunResult:
     Raises HarkError when the run could not begin; then nothing of it is left.
     """
     with ExitStack() as undo:
+        preparation = prepare()  # loads the sensors beside all that follows
+        undo.callback(preparation.close)
         facts = read_facts()
         reap.reap(facts)
         slot = claim_slot()
@@ -104,6 +114,8 @@ def record(run: Prepared) -> RunResult:
         bundle = create(folder.path / rundir.BUNDLE_NAME)
         parties = _start_parties(run, slot, undo)
         plan, given = _plan(run, slot, folder, facts, parties.mediator.ca_pem())
+        listing = _list_workspace(run, plan, given, folder)
+        undo.callback(listing.close)
         streams = _streams(run)
         fds = given | streams.given | parties.pidfds
         launcher = Launcher.start(plan, fds)
@@ -112,9 +124,10 @@ def record(run: Prepared) -> RunResult:
         netrules.apply(network.netns)
         sensors = Sensors.attach(network.cgroup, network.cgroup_id)
         undo.callback(sensors.detach)
+        preparation.close()
         parties.mediator.listen([network.tcp4, network.tcp6])
         parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
-        writer = _begin_bundle(run, bundle, parties, plan, slot)
+        writer = _begin_bundle(run, bundle, parties, plan, slot, listing.finish())
         _close_given(fds, network)
         _give_up_root(slot)
         undo.pop_all()
@@ -283,6 +296,19 @@ def _plan(
     return plan, fds
 
 
+def _list_workspace(
+    run: Prepared, plan: LaunchPlan, fds: dict[str, int], folder: RunDir
+) -> Listing:
+    """Begin to list the folders below the writable layers, beside the rest of the start."""
+    layers = [op for op in plan.ops if isinstance(op, ops.Workspace) and op.fd != ops.NO_INDEX]
+    sources = [
+        Source(int(Path(op.layer).name), op.source, fds[plan.fds[op.fd]])
+        for op in layers
+        if Path(op.layer).parent.name == LAYERS
+    ]
+    return Listing.begin(folder.path, str(run.run), run.person, sources)
+
+
 def _terminal_size() -> tuple[int, int]:
     rows, columns, _, _ = _WINSIZE.unpack(fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(_WINSIZE.size)))
     return rows or limits.TTY_DEFAULT_ROWS, columns or limits.TTY_DEFAULT_COLUMNS
@@ -307,7 +333,7 @@ def _streams(run: Prepared) -> _Streams:
 
 
 def _begin_bundle(
-    run: Prepared, fd: int, parties: _Parties, plan: LaunchPlan, slot: Slot
+    run: Prepared, fd: int, parties: _Parties, plan: LaunchPlan, slot: Slot, workspace: bytes
 ) -> BundleWriter:
     """Write header and run_start, sign head 0 and the first count, and wait for the disk."""
     writer = BundleWriter(
@@ -325,14 +351,14 @@ def _begin_bundle(
         now_unix_ns=time.time_ns,
     )
     writer.head()
-    writer.append(Kind.RUN_START, _boot_ns(), _run_start(run, slot))
+    writer.append(Kind.RUN_START, _boot_ns(), _run_start(run, slot, workspace))
     for lost in plan.downgrades:
         writer.append(Kind.DOWNGRADE, _boot_ns(), {4: lost.feature, 5: lost.cause, 6: lost.effect})
     writer.head()
     return writer
 
 
-def _run_start(run: Prepared, slot: Slot) -> dict[int, Any]:
+def _run_start(run: Prepared, slot: Slot, workspace: bytes) -> dict[int, Any]:
     """Return the payload of run_start (docs/spec/records.md, kind 1)."""
     caps = {f.name: f.ok for f in run.capabilities.features}
     return compact(
@@ -355,6 +381,7 @@ def _run_start(run: Prepared, slot: Slot) -> dict[int, Any]:
             20: [[os.fsencode(g.path), g.reason] for g in (*run.paths.read, *run.paths.write)],
             21: run.development,
             22: [host.name for host in run.policy.hosts],
+            24: workspace,
         }
     )
 
