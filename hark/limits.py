@@ -38,6 +38,9 @@ RECORDER_MAX_PROCESSES = 65_536  # pids of one id block; ended processes are for
 RECORDER_MAX_SOCKETS = 65_536  # connects whose tuple is remembered, far above the port range in use
 RECORDER_MAX_FLOWS = 16_384  # UDP tuples that may ask DNS questions
 RECORDER_MAX_CONNS = 16_384  # connections and exchanges: above the mediator's own limit
+DENIALS_ONE_BY_ONE = 100  # equal refusals of the kernel or the rules: the rest is a count, so that
+# an agent that tries in a loop fills neither the disk nor the recorder's time
+DENIALS_MAX_KINDS = 4096  # different refusals that are counted so; others stay one by one
 SOCKET_LINGER_NS = 5_000_000_000  # a closed tuple is kept so long for an accept that comes late
 REQUEST_LINE_MAX_BYTES = 8192  # method and target copied out of a head; the head keeps everything
 DIGEST_MAX_BYTES = 4 << 30  # an executable above this stays unknown: hashing it would take seconds

@@ -75,6 +75,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
         21: "development",
         22: "hosts",
         23: "note",
+        24: "workspace_state",
     },
     Kind.RUN_END: {
         4: "wait_status",
@@ -124,6 +125,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
         16: "sport",
         17: "policy",
         18: "ia32",
+        19: "count",
     },
     Kind.CONN: {
         4: "conn",

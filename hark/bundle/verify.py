@@ -106,7 +106,8 @@ class VerifyReport:
     """What verification found. Counts cover the part of the file that verified.
 
     ``broken_event`` is the number of the first event that was changed, where it can be named;
-    else ``broken_range`` is the batch that holds it, [first, end).
+    else ``broken_range`` is the batch that holds it, [first, end). ``untold`` losses and downgrades
+    are not listed, since a hostile file may hold millions.
     """
 
     verdict: Verdict = Verdict.BROKEN
@@ -127,6 +128,7 @@ class VerifyReport:
     redaction_reasons: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     downgrades: list[Downgrade] = field(default_factory=list)
+    untold: int = 0
     synthetic: bool = False
     development: bool = False
     end_reason: str | None = None
@@ -187,12 +189,11 @@ class _Verifier:
     def run(self, source: Source, progress: Callable[[int], None] | None) -> None:
         """Check every block; raises ``Broken`` or ``Torn``."""
         check_magic(source)
-        size = source.size()
         for block in blocks(source):
             if not self.header_hash:
                 self._header(block)
             else:
-                self._block(block, size)
+                self._block(block, source)
             if progress is not None:
                 progress(block.head.end)
         if not self.report.sealed:
@@ -200,7 +201,7 @@ class _Verifier:
         if not self.trailer:
             raise Torn("no trailer")
 
-    def _block(self, block: Block, size: int) -> None:
+    def _block(self, block: Block, source: Source) -> None:
         kind = block.head.kind
         if self.trailer:
             raise Broken(Step.INDEX, "a block behind the trailer")
@@ -221,7 +222,7 @@ class _Verifier:
         if handler is not None:
             handler(block)
         elif kind == "t":
-            self._trailer(block, size)
+            self._trailer(block, source.size())  # asked now: the file may have been growing
         else:
             raise Broken(Step.HEADER, "a second header")
 
@@ -411,6 +412,8 @@ def _tell(report: VerifyReport, seq: int, kind: int, payload: bytes) -> None:
         report.end_reason = _text(value.get(6))
         code = value.get(5)
         report.exit_code = code if type(code) is int else None
+    elif len(report.losses) + len(report.downgrades) >= limits.BUNDLE_TOLD_MAX:
+        report.untold += 1
     elif kind == Kind.LOSS:
         count = value.get(5)
         report.losses.append(

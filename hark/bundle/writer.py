@@ -181,6 +181,7 @@ class BundleWriter:
         self._sealed_items: set[int] = set()
         self._packer = Packer(level)
         self._failed: RecordingFailed | None = None
+        self._final = False  # the final head is written: only index and trailer may follow
         self._sealed = False
         self._pos = 0
         self._reserved = 0
@@ -215,7 +216,7 @@ class BundleWriter:
         The payload of a ``sealed`` event is stored only for the recipients of ``file_key``.
         """
         frame = None if sealed else self._quick_frame(kind, boot_ns, payload)
-        if frame is None or self._failed is not None or self._sealed:
+        if frame is None or self._failed is not None or self._final:
             frame = self._guard(self._frame, kind, boot_ns, payload, sealed)
         if sealed:
             self._sealed_items.add(len(self._pending))
@@ -270,10 +271,8 @@ class BundleWriter:
         self._failed = None
         self._start_batch()
         self._chunks.forget_batch()
-        if os.fstat(self._fd).st_size > self._pos:  # half a block; else keep what was allocated
-            os.ftruncate(self._fd, self._pos)
-        os.lseek(self._fd, self._pos, os.SEEK_SET)
         self._reserve_works = False
+        self._guard(self._take_back)
         return lost
 
     def seal(self) -> None:
@@ -356,6 +355,8 @@ class BundleWriter:
 
     def _frame(self, kind: int, boot_ns: int, payload: dict[int, Any], sealed: bool) -> bytes:
         """Return the frame of any payload; long strings go to the chunk store."""
+        if self._final:
+            raise RecordingFailed("the bundle is sealed", "nothing can be added to it")
         if sealed and self._file_key is None:
             raise RecordingFailed("cannot seal an event", "the bundle has no recipients")
         long = 0 if sealed else _long_bytes(payload, self._inline)
@@ -479,6 +480,7 @@ class BundleWriter:
         signature = self._sign(head)
         self._head_at = self._pos
         self._block(b"s", head + signature)
+        self._final = final
         self._heads += 1
         self._head_events = self._mmr.count
         self._head_boot_ns = boot_ns
@@ -495,7 +497,8 @@ class BundleWriter:
         self._durable = self._mmr.count
 
     def _seal(self) -> None:
-        self._head(True)
+        if not self._final:
+            self._head(True)
         index_at = self._pos
         self._block(b"i", encode_index(self._mmr.count, self._batches, self._mmr.nodes))
         self._block(b"t", encode_trailer(index_at, self._head_at))
@@ -505,6 +508,12 @@ class BundleWriter:
 
     def _block(self, kind: bytes, body: bytes) -> None:
         self._write(BLOCK_HEAD.pack(kind[0], len(body)) + body)
+
+    def _take_back(self) -> None:
+        """Cut half a block off; where there is none, keep what was allocated behind the end."""
+        if os.fstat(self._fd).st_size > self._pos:
+            os.ftruncate(self._fd, self._pos)
+        os.lseek(self._fd, self._pos, os.SEEK_SET)
 
     def _write(self, data: bytes) -> None:
         """Write all of ``data``, after making sure that the seal will still fit behind it."""

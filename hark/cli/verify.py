@@ -171,6 +171,8 @@ def _properties(report: VerifyReport) -> list[tuple[str, str]]:
         ("downgrade", f"event {x.seq}: {printable(x.feature)}: {printable(x.effect)}")
         for x in report.downgrades
     ] or [("downgrades", "none recorded")]
+    if report.untold:
+        rows.append(("more", f"{report.untold} further losses and downgrades"))
     if report.broken_event is not None:
         rows.append(("broken", f"event {report.broken_event}"))
     elif report.broken_range is not None:
@@ -244,6 +246,7 @@ def report_json(report: VerifyReport) -> dict[str, Any]:
             {"seq": x.seq, "feature": x.feature, "cause": x.cause, "effect": x.effect}
             for x in report.downgrades
         ],
+        "untold": report.untold,
         "broken_event": report.broken_event,
         "broken_range": report.broken_range,
         "transparency": NOT_ANCHORED,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from bundle_hostile import Case, cases
-from bundle_making import CORES, KEY, OTHER, contents, small, verified
+from bundle_making import CORES, KEY, OTHER, RawWriter, contents, made, small, verified
 
 from hark.bundle.keys import Trust
 from hark.bundle.verify import Verdict, VerifyReport
@@ -87,6 +87,16 @@ def test_memory_stays_bounded():
 def test_same_content_compressed_otherwise_still_verifies():
     """Compression is transport: the control for what BROKEN may not depend on."""
     assert verified(small(level=1)).root == verified(small(level=19)).root
+
+
+def test_a_million_losses_are_counted_not_listed():
+    def fill(writer: RawWriter) -> None:
+        for i in range(3000):
+            writer.raw(3, i, b"\xa1\x05\x01")
+
+    report = verified(made(fill))
+    assert report.verdict is Verdict.VERIFIED
+    assert (len(report.losses), report.untold) == (1000, 2000)
 
 
 def test_rejected_when_another_key_is_pinned():

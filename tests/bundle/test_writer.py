@@ -149,6 +149,38 @@ def test_a_signer_that_dies_stops_the_recording(tmp_path: Path):
     os.close(fd)
 
 
+def test_a_seal_that_fails_behind_the_final_head(tmp_path: Path):
+    """The final head is there, the index is not: sealed, index missing, nothing more fits."""
+    fd = create(tmp_path / "b.hark")
+    writer = writer_on(fd)
+    writer.head()
+    writer.append(19, 1, {4: b"x"})
+    writer.flush()
+    real, writer._mmr.nodes = writer._mmr.nodes, None
+    with pytest.raises(RecordingFailed):
+        writer.seal()
+    writer.salvage()
+    with pytest.raises(RecordingFailed, match="sealed"):
+        writer.append(19, 2, {4: b"y"})
+    report = verified(read(tmp_path / "b.hark"))
+    assert (report.verdict, report.index_missing) == (Verdict.VERIFIED, True)
+    writer._mmr.nodes = real
+    writer.salvage()
+    writer.seal()
+    report = verified(read(tmp_path / "b.hark"))
+    assert (report.verdict, report.index_missing) == (Verdict.VERIFIED, False)
+    os.close(fd)
+
+
+def test_a_bad_descriptor_is_a_recording_failure(tmp_path: Path):
+    fd = create(tmp_path / "b.hark")
+    writer = writer_on(fd)
+    os.close(fd)
+    for action in (writer.head, writer.salvage, writer.seal):
+        with pytest.raises(RecordingFailed):
+            action()
+
+
 def test_two_writers_are_refused(tmp_path: Path):
     path = tmp_path / "b.hark"
     fd = create(path)
