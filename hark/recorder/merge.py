@@ -32,7 +32,7 @@ from hark.recorder import notice, translate
 from hark.recorder.lineage import Actor, Connections, Flows, Image, Owner, Processes, tuple_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from hark.recorder.translate import Names, Payload
 
@@ -125,6 +125,8 @@ class Merger:
         self._conns: OrderedDict[int, _Conn] = OrderedDict()
         self._closed_conns: deque[int] = deque()
         self._exchanges: OrderedDict[int, tuple[int, str]] = OrderedDict()
+        self._refusals: Counter[Hashable] = Counter()
+        self._repeated: dict[Hashable, Payload] = {}
         self._pending: dict[kernel.ExeId, list[Image]] = {}
         self._emitters: dict[type, Callable[[_Item], Iterator[Merged]]] = {
             kernel.Exec: self._exec,
@@ -243,6 +245,12 @@ class Merger:
         task = kernel.Task(record.tgid, record.tgid, record.start_ns)
         return self._processes.actor(task)
 
+    def repeats(self) -> Iterator[tuple[Kind, Payload]]:
+        """Yield one event for each refusal that was met more often than is told one by one."""
+        for what, payload in self._repeated.items():
+            count = self._refusals[what] - limits.DENIALS_ONE_BY_ONE
+            yield Kind.DENIED, translate.compact({**payload, 19: count})
+
     def differences(self) -> dict[str, int]:
         """Return what the streams say about each other, for the end of the run.
 
@@ -349,7 +357,9 @@ class Merger:
     def _syscall_refused(self, item: _Item) -> Iterator[Merged]:
         record: kernel.SyscallRefused = item.record
         payload = translate.syscall_denied(record, "syscall_refused", record.errno)
-        yield self._by_task(Kind.DENIED, record.head, payload)
+        task = record.head.task
+        what = (task.tgid, task.start_ns, record.nr, record.errno, record.ia32)
+        yield from self._unless_repeated(what, self._by_task(Kind.DENIED, record.head, payload))
 
     def _syscall_killed(self, item: _Item) -> Iterator[Merged]:
         record: kernel.SyscallKilled = item.record
@@ -369,7 +379,8 @@ class Merger:
             owner.met = True
         payload = translate.packet_denied(record)
         self.notices.refused("packet_refused", _packet_target(record), "")
-        yield self._by_owner(Kind.DENIED, item.boot_ns, payload, owner, cookie=True)
+        event = self._by_owner(Kind.DENIED, item.boot_ns, payload, owner, cookie=True)
+        yield from self._unless_repeated((record.proto, record.dst, record.dport), event)
 
     # --- mediator ---------------------------------------------------------------------------------
 
@@ -539,6 +550,15 @@ class Merger:
         hint = notice.ca_hint(program)
         payload = {4: "client_rejected_ca", 5: text, 6: hint}
         yield self._by_conn(Kind.NOTICE, boot_ns, payload, conn_id)
+
+    def _unless_repeated(self, what: Hashable, event: Merged) -> Iterator[Merged]:
+        """Yield a refusal, or only count it when it is the same for the hundredth time."""
+        if what in self._refusals or len(self._refusals) < limits.DENIALS_MAX_KINDS:
+            self._refusals[what] += 1
+        if self._refusals[what] <= limits.DENIALS_ONE_BY_ONE:
+            yield event
+        else:
+            self._repeated[what] = event.payload
 
     def _by_task(self, kind: Kind, head: kernel.Head, payload: Payload) -> Merged:
         actor = self._processes.actor(head.task)

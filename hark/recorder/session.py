@@ -480,6 +480,7 @@ class Session:
             self._note_losses(self._clock())
         self._write_due(self._clock(), drain=True)
         differences = self._merger.differences()
+        self._written(self._append_all, self._merger.repeats())
         self._written(self._append_all, difference_events(differences))
         self._written(self._append_counts)
         read = self._in.ring.next_seq

@@ -334,6 +334,22 @@ def test_a_tuple_of_another_network_namespace_names_nothing():
     assert conns == ["conn@3 -", "conn@6 20/20:?"]
 
 
+def test_equal_refusals_are_told_one_by_one_up_to_a_bound_and_then_counted():
+    run = Playbook()
+    call = k.SyscallRefused(head=khead(1, 20, 21), nr=425, errno=1, ia32=False)
+    other = dataclasses.replace(call, nr=426)
+    run.at(2, *[call] * 250, other, *(packet(1, 4000 + n) for n in range(130)))
+    run.end()
+    shown = [e.payload for e in run.out]
+    assert len([p for p in shown if p.get(7) == 425]) == limits.DENIALS_ONE_BY_ONE
+    assert len([p for p in shown if p.get(7) == 426]) == 1
+    assert len([p for p in shown if p[4] == "nft"]) == limits.DENIALS_ONE_BY_ONE
+    repeats = [payload for _, payload in run.merger.repeats()]
+    assert [(p[4], p[19]) for p in repeats] == [("seccomp", 150), ("nft", 30)]
+    assert repeats[0][1] == [20, 21, 20000, None]
+    assert run.merger.totals["denied"] == 201
+
+
 def test_local_connections_are_not_missed():
     run = Playbook()
     local = k.Connect(
