@@ -30,7 +30,7 @@ static struct hark_conn *conn_new(struct hark_mediator *med, int fd)
 	hark_stream_init(&conn->stream, &med->loop, fd, conn_ready);
 	hark_h1_init(&conn->h1, false, &hark_exchange_request_sink, conn);
 	hark_exchange_init(&conn->x);
-	hark_buf_init(&conn->in, HARK_READ_SIZE * 2);
+	hark_buf_init(&conn->in, (size_t)HARK_READ_SIZE * 2);
 	conn->task.run = conn_task;
 	conn->med = med;
 	conn->id = ++med->next_conn;

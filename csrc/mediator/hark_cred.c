@@ -225,7 +225,7 @@ void hark_watch_init(struct hark_watch *watch, const struct hark_policy *policy)
 		if (policy->creds[i].placeholder_len > watch->longest)
 			watch->longest = policy->creds[i].placeholder_len;
 	}
-	hark_buf_init(&watch->tail, 2 * HARK_CONFIG_SECRET_MAX);
+	hark_buf_init(&watch->tail, (size_t)2 * HARK_CONFIG_SECRET_MAX);
 }
 
 void hark_watch_fini(struct hark_watch *watch)

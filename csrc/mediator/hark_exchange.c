@@ -453,7 +453,7 @@ static int send_head(struct hark_conn *conn, const struct hark_head *head,
 	uint64_t reflected = 0;
 	int r;
 
-	hark_buf_init(&out, HARK_MED_HEAD * 4);
+	hark_buf_init(&out, (size_t)HARK_MED_HEAD * 4);
 	r = hark_rebuild_response(head, plan, site->creds, site->ncreds, &reflected, &out);
 	if (!r) {
 		/* Ours may be longer than the original, by what placeholders add. */
@@ -683,7 +683,7 @@ static int finish_response_body(struct hark_upstream *up)
 				 HARK_RECF_END);
 	if (x->plan.framing != HARK_FRAMING_CHUNKED)
 		return 0;
-	hark_buf_init(&trailers, HARK_STREAM_RECORD * 2);
+	hark_buf_init(&trailers, (size_t)HARK_STREAM_RECORD * 2);
 	r = hark_rebuild_trailers(&up->h1.trailers, up->site->creds, up->site->ncreds, &reflected,
 				  &trailers);
 	if (!r && hark_buf_len(&trailers))

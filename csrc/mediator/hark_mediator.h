@@ -110,9 +110,19 @@ HARK_MUST_USE int hark_upstream_setup(struct hark_mediator *med, struct hark_err
 
 struct hark_exchange {
 	uint64_t id;
-	bool open; /* REQ_HEAD is recorded, EXCHANGE_END is not */
-	const struct hark_host *host;
+	const struct hark_host *host; /* NULL: not in the table */
+	uint64_t request_bytes;
+	uint64_t response_bytes;
+	struct hark_response_plan plan; /* towards the agent */
+	struct hark_watch watch;
+	struct hark_scan scan;
+	struct hark_buf pending;  /* body bytes not delivered yet */
+	struct hark_buf replay;   /* a repeatable request, until its response starts */
+	uint64_t hold_seq;        /* own answer: its refusal's record */
+	enum hark_reason refused; /* COMPLETE: not refused; see hark_refuse.c */
+	unsigned interim;
 	struct hark_target target;
+	bool open; /* REQ_HEAD is recorded, EXCHANGE_END is not */
 	bool head_request;
 	bool client_10;
 	bool repeatable; /* idempotent and without a body */
@@ -122,21 +132,10 @@ struct hark_exchange {
 	bool substituted;
 	bool noted_placeholder;
 	bool sse;
-	struct hark_response_plan plan; /* towards the agent */
-	bool whole;                     /* the response waits in .pending until it is complete */
-	unsigned interim;
-	uint64_t request_bytes;
-	uint64_t response_bytes;
-	struct hark_watch watch;
-	struct hark_scan scan;
+	bool whole; /* the response waits in .pending until it is complete */
 	bool scanning;
-	struct hark_buf pending; /* body bytes not delivered yet: small chunks of one pass */
-	struct hark_buf replay;  /* a repeatable request, until its response starts */
-	/* own answer (hark_refuse.c) */
-	enum hark_reason refused; /* COMPLETE: not refused */
-	uint64_t hold_seq;
-	bool want_body; /* record the body before answering */
-	bool answered;
+	bool want_body; /* refused: record the body before answering */
+	bool answered;  /* refused: the answer is queued */
 	char detail[128];
 };
 

@@ -40,18 +40,18 @@ static int list_len(struct hark_cur *cur, size_t *n, struct hark_err *err)
 static int read_texts(struct hark_cur *cur, char ***list, size_t *count, struct hark_err *err)
 {
 	size_t n;
+	size_t i;
 
 	if (list_len(cur, &n, err))
 		return -1;
-	*list = calloc(n ? n : 1, sizeof(**list));
+	*list = calloc(n + 1, sizeof(**list));
 	if (!*list)
 		return no_memory(err);
-	while (*count < n) {
-		char *text = strdup(hark_cur_str(cur));
-
-		if (!text)
+	for (i = 0; i < n; i++) {
+		(*list)[i] = strdup(hark_cur_str(cur));
+		if (!(*list)[i])
 			return no_memory(err);
-		(*list)[(*count)++] = text;
+		*count = i + 1;
 	}
 	return 0;
 }
@@ -61,29 +61,34 @@ static int read_texts(struct hark_cur *cur, char ***list, size_t *count, struct 
 static int read_ports(struct hark_host *host, struct hark_cur *cur, struct hark_err *err)
 {
 	size_t n;
+	size_t i;
 
 	if (list_len(cur, &n, err))
 		return -1;
-	host->ports = calloc(n ? n : 1, sizeof(*host->ports));
+	host->ports = calloc(n + 1, sizeof(*host->ports));
 	if (!host->ports)
 		return no_memory(err);
-	for (; host->nports < n; host->nports++) {
-		struct hark_port *port = &host->ports[host->nports];
+	for (i = 0; i < n; i++) {
+		struct hark_port *port = &host->ports[i];
 
 		port->port = hark_cur_u16(cur);
 		port->mode = hark_cur_u16(cur);
 		if (!port->port || !port->mode || port->mode > (HARK_PORT_TLS | HARK_PORT_PLAIN))
 			return malformed(err, "bad port");
 	}
+	host->nports = n;
 	return 0;
 }
 
 static int read_host(struct hark_policy *policy, struct hark_cur *cur, struct hark_err *err)
 {
-	struct hark_host *host = &policy->hosts[policy->nhosts++];
+	struct hark_host *host = policy->hosts + policy->nhosts;
 	char normal[HARK_NAME_SIZE];
 	const char *name;
 
+	if (policy->nhosts >= policy->max_hosts)
+		return malformed(err, "more hosts than were counted");
+	policy->nhosts++;
 	host->index = hark_cur_u32(cur);
 	name = hark_cur_str(cur);
 	if (hark_name_parse((const uint8_t *)name, strlen(name), normal) != HARK_NAME_OK ||
@@ -111,20 +116,26 @@ static bool plain_value(const char *text)
 static int read_cred_hosts(struct hark_cred *cred, struct hark_cur *cur, struct hark_err *err)
 {
 	size_t n;
+	size_t i;
 
 	if (list_len(cur, &n, err))
 		return -1;
-	cred->hosts = calloc(n ? n : 1, sizeof(*cred->hosts));
+	cred->hosts = calloc(n + 1, sizeof(*cred->hosts));
 	if (!cred->hosts)
 		return no_memory(err);
-	while (cred->nhosts < n)
-		cred->hosts[cred->nhosts++] = hark_cur_u32(cur);
+	for (i = 0; i < n; i++)
+		cred->hosts[i] = hark_cur_u32(cur);
+	cred->nhosts = n;
 	return 0;
 }
 
 static int read_cred(struct hark_policy *policy, struct hark_cur *cur, struct hark_err *err)
 {
-	struct hark_cred *cred = &policy->creds[policy->ncreds++];
+	struct hark_cred *cred = policy->creds + policy->ncreds;
+
+	if (policy->ncreds >= policy->max_creds)
+		return malformed(err, "more credentials than were counted");
+	policy->ncreds++;
 
 	cred->secret = hark_cur_u32(cur);
 	cred->placeholder = strdup(hark_cur_str(cur));
@@ -269,17 +280,25 @@ int hark_policy_init(struct hark_policy *policy, const void *table, size_t len,
 {
 	size_t hosts = 0;
 	size_t creds = 0;
+	size_t i;
 
 	memset(policy, 0, sizeof(*policy));
-	memcpy(policy->limits, default_limits, sizeof(default_limits));
 	if (count_items(table, len, &hosts, &creds, err))
 		return -1;
+	for (i = 0; i < HARK_LIMIT_COUNT; i++)
+		policy->limits[i] = default_limits[i];
+	policy->nhosts = 0;
+	policy->ncreds = 0;
 	policy->hosts = calloc(hosts + 1, sizeof(*policy->hosts));
 	policy->creds = calloc(creds + 1, sizeof(*policy->creds));
-	if (!policy->hosts || !policy->creds)
+	if (policy->hosts && policy->creds) {
+		policy->max_hosts = hosts;
+		policy->max_creds = creds;
+		if (!read_items(policy, table, len, err) && !finish(policy, err))
+			return 0;
+	} else {
 		(void)no_memory(err);
-	else if (!read_items(policy, table, len, err) && !finish(policy, err))
-		return 0;
+	}
 	hark_policy_fini(policy);
 	return -1;
 }

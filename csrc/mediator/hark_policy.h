@@ -92,6 +92,8 @@ struct hark_policy {
 	size_t nhosts;
 	struct hark_cred *creds;
 	size_t ncreds;
+	size_t max_hosts; /* room of the two arrays */
+	size_t max_creds;
 	char *system_ca;
 	uint64_t limits[HARK_LIMIT_COUNT];
 	bool drop_ids;

@@ -216,7 +216,7 @@ int main(int argc, char **argv)
 {
 	struct hark_mediator *med = calloc(1, sizeof(*med));
 	struct hark_err err;
-	int fds[ARGS];
+	int fds[ARGS] = {0};
 
 	hark_err_init(&err);
 	if (!med)
@@ -226,6 +226,7 @@ int main(int argc, char **argv)
 		(void)fprintf(stderr, "hark-mediator: %s\n", err.what);
 		if (err.hint[0])
 			(void)fprintf(stderr, "hark-mediator: hint: %s\n", err.hint);
+		free(med);
 		return EXIT_HARK;
 	}
 	hark_loop_run(&med->loop);

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-
 from stub.authority import Authority
+
 from .rig import Rig
 
 if TYPE_CHECKING:

@@ -9,13 +9,16 @@ own name in both cases.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import ssl
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from hark.mediator.config import Credential, HostEntry, Limit, MediatorConfig, PortMode
 from hark.mediator.process import MediatorProcess
@@ -24,11 +27,10 @@ from hark.policy.control import Channel, DialStatus, PeerClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from hark.mediator.records import MediatorRecord
 
     from stub.authority import Authority
+
+    from hark.mediator.records import MediatorRecord
 
 __all__ = [
     "DENIED",
@@ -189,6 +191,12 @@ class Recorder:
         self._thread.join(WAIT_S)
 
 
+def chosen_program() -> Path | None:
+    """Another build of the mediator, from HARK_TEST_MEDIATOR; the built one by default."""
+    name = os.environ.get("HARK_TEST_MEDIATOR")
+    return Path(name) if name else None
+
+
 @dataclass
 class Rig:
     """Everything around one mediator. ``port`` is what clients dial."""
@@ -201,9 +209,9 @@ class Rig:
     real: bytes = REAL
     mode: PortMode = PortMode.TLS
     server: ssl.SSLContext | None = None
-    program: Path | None = None
+    program: Path | None = field(default_factory=chosen_program)
 
-    def __enter__(self) -> Rig:
+    def __enter__(self) -> Self:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self.listener.getsockname()[1]
         if self.server is None and self.mode is not PortMode.PLAIN:
@@ -225,6 +233,8 @@ class Rig:
         self.listener.close()
         self.recorder.stop()
         self.mediator.close()
+        # Not a signal of its cage (SIGSYS), a crash, or a sanitizer's finding.
+        assert self.mediator.wait(0) in {0, 1, -signal.SIGKILL}, self.mediator.wait(0)
         self.broker.close()
         self.upstream.close()
 

@@ -21,6 +21,7 @@ HEAD = b"POST /drop HTTP/1.1\r\nHost: " + DENIED.encode() + b"\r\n"
 
 
 def body_of(one: Rig) -> bytes:
+    one.recorder.wait(ExchangeEnd)
     return b"".join(r.data for r in one.recorder.of(RequestBody))
 
 

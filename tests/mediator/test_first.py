@@ -112,4 +112,5 @@ def test_denied_host_is_answered(rig: Callable[..., Rig]):
     assert not one.broker.dials
     refused = one.recorder.wait(Refused)
     assert (refused[0].reason, refused[0].name, refused[0].denial) == ("host_denied", DENIED, True)
+    one.recorder.wait(ExchangeEnd)
     assert b"".join(b.data for b in one.recorder.of(RequestBody)) == b"stolen"

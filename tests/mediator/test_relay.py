@@ -47,6 +47,7 @@ def response_body(recorder: Recorder, exchange: int) -> bytes:
 
 
 def reasons(recorder: Recorder) -> list[str]:
+    recorder.wait(ExchangeEnd)
     return [r.reason for r in recorder.of(Refused)]
 
 

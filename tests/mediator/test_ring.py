@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import random
@@ -46,9 +47,8 @@ class Producer:
 
 
 @pytest.fixture
-def memory() -> Iterator[RingMemory]:
-    memory = RingMemory()
-    yield memory
+def memory() -> RingMemory:
+    return RingMemory()
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def page(memory: RingMemory) -> Iterator[mmap.mmap]:
 
 
 def test_order_and_contents_over_many_turns(reader: RingReader, producer: Producer):
-    rng = random.Random(7)
+    rng = random.Random(7)  # noqa: S311 - repeatable
     sent: list[bytes] = []
     got: list[bytes] = []
     for _ in range(4000):
@@ -177,8 +177,6 @@ def test_memory_that_is_no_ring():
         fd = os.memfd_create("x", os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
         if seal:
-            import fcntl
-
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         assert lib.hark_ring_consumer_new(fd, -1, -1) == ffi.NULL
         os.close(fd)
@@ -227,7 +225,7 @@ def test_reasons():
 
 
 def test_decoder_refuses_what_does_not_fit():
-    rng = random.Random(11)
+    rng = random.Random(11)  # noqa: S311 - repeatable
     good = 0
     for _ in range(30_000):
         kind = rng.choice([*decoder._READERS, 0x120, 0])

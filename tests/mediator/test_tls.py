@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import struct
@@ -14,7 +15,7 @@ from cryptography import x509
 from hark.mediator.config import Limit, PortMode
 from hark.mediator.records import ConnClose, ConnOpen, ConnTls, ExchangeEnd, Refused, RequestHead
 
-from .rig import DENIED, HOST, OTHER, read_all, read_exactly, read_head, scripted
+from .rig import DENIED, HOST, OTHER, read_all, read_head, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +164,7 @@ def test_denied_host_gets_a_leaf_and_a_403(rig: Callable[..., Rig]):
     assert one.upstream.connections == 0
 
 
-def test_host_on_another_port(rig: Callable[..., Rig], authority: object):
+def test_host_on_another_port(rig: Callable[..., Rig]):
     """The name is allowed, but its table entry has another port: the listener's is not in it."""
     one = rig(scripted(OK), mode=PortMode.PLAIN)
     context = ssl.create_default_context(cafile=str(one.ca))
@@ -261,7 +262,7 @@ def test_leaf_dates_suit_a_replayed_clock(rig: Callable[..., Rig]):
 
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
-def test_sessions_resume(rig: Callable[..., Rig], version: str, tmp_path: object):
+def test_sessions_resume(rig: Callable[..., Rig], version: str):
     one = rig(scripted(OK, OK))
     base = ["openssl", "s_client", "-connect", f"127.0.0.1:{one.port}", "-servername", HOST]
     base += ["-CAfile", str(one.ca), "-ign_eof", version]
@@ -311,9 +312,9 @@ def test_too_many_connections_wait(rig: Callable[..., Rig]):
     assert len(one.recorder.of(ConnOpen)) == 2
     held[0].close()
     assert waiting.recv(1) == b"\x16"
-    assert read_exactly is not None
 
 
+@pytest.mark.skipif("HARK_TEST_MEDIATOR" in os.environ, reason="no limits in that build")
 def test_out_of_descriptors(rig: Callable[..., Rig]):
     one = rig(scripted(OK), limits={Limit.DESCRIPTORS: 16})
     socks = [one.connect() for _ in range(12)]

@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from stub.authority import Authority
 
 from hark.mediator.config import Limit
 from hark.mediator.records import (
@@ -20,7 +21,6 @@ from hark.mediator.records import (
     Upstream,
 )
 from hark.policy.control import DialStatus
-from stub.authority import Authority
 
 from .rig import HOST, OTHER, read_all, read_exactly, read_head, scripted
 
@@ -219,7 +219,7 @@ def test_bytes_after_the_response_are_never_an_answer(rig: Callable[..., Rig]):
     for _ in range(2):
         sock = one.tls()
         sock.sendall(GET)
-        head, rest = read_head(sock)
+        _, rest = read_head(sock)
         assert read_exactly(sock, 2, rest)[0] == b"ok"
         sock.close()
     one.recorder.wait(ExchangeEnd, 2)
