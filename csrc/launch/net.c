@@ -51,7 +51,7 @@ static void *nl_begin(struct nl_req *r, uint16_t type, uint16_t flags, size_t bo
 	r->u.h.nlmsg_len = (uint32_t)NLMSG_LENGTH(body);
 	r->u.h.nlmsg_type = type;
 	r->u.h.nlmsg_flags = (uint16_t)(NLM_F_REQUEST | NLM_F_ACK | flags);
-	return NLMSG_DATA(&r->u.h);
+	return r->u.bytes + NLMSG_HDRLEN;
 }
 
 static struct rtattr *nl_put(struct nl_req *r, uint16_t type, const void *data, size_t len)
@@ -83,17 +83,17 @@ static int nl_talk(int fd, const struct nl_req *r, const char *what, struct hark
 		struct nlmsghdr h;
 		uint8_t bytes[4096];
 	} ans;
-	const struct nlmsgerr *e;
+	struct nlmsgerr e;
 	ssize_t n;
 
 	if (send(fd, &r->u, r->u.h.nlmsg_len, 0) < 0)
 		return hark_err_set(err, errno, "network: %s: %s", what, strerror(errno));
 	n = recv(fd, &ans, sizeof(ans), MSG_DONTWAIT);
-	if (n < (ssize_t)NLMSG_LENGTH(sizeof(*e)) || ans.h.nlmsg_type != NLMSG_ERROR)
+	if (n < (ssize_t)NLMSG_LENGTH(sizeof(e)) || ans.h.nlmsg_type != NLMSG_ERROR)
 		return hark_err_set(err, EPROTO, "network: %s: no acknowledgement", what);
-	e = NLMSG_DATA(&ans.h);
-	if (e->error)
-		return hark_err_set(err, -e->error, "network: %s: %s", what, strerror(-e->error));
+	memcpy(&e, ans.bytes + NLMSG_HDRLEN, sizeof(e));
+	if (e.error)
+		return hark_err_set(err, -e.error, "network: %s: %s", what, strerror(-e.error));
 	return 0;
 }
 

@@ -19,14 +19,35 @@ static bool is_dots(const char *name)
 	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-static DIR *open_dir(int dirfd, const char *name)
-{
-	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+/* A folder being read; .fd belongs to .d. */
+struct dir {
+	DIR *d;
+	int fd;
+};
 
-	if (fd >= 0 && !d)
-		(void)close(fd);
-	return d;
+/* 0 or errno. */
+static int open_dir(struct dir *dir, int at, const char *name)
+{
+	dir->d = NULL;
+	dir->fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir->fd < 0)
+		return errno;
+	dir->d = fdopendir(dir->fd);
+	if (dir->d)
+		return 0;
+	hark_fd_close(&dir->fd);
+	return ENOMEM;
+}
+
+/* The next name but "." and "..", or NULL. */
+static const char *next_name(const struct dir *dir)
+{
+	struct dirent *e;
+
+	while ((e = readdir(dir->d)))
+		if (!is_dots(e->d_name))
+			return e->d_name;
+	return NULL;
 }
 
 /* Remove one entry; a folder that is not empty is moved to `top` under a new name. */
@@ -53,38 +74,35 @@ static int remove_entry(int dir, const char *name, int top, unsigned int *n)
 /* Empty the folder `name` of `top`, moving its own folders up into `top`. */
 static int empty_one(int top, const char *name, unsigned int *n)
 {
-	DIR *d = open_dir(top, name);
-	struct dirent *e;
-	int r = 0;
+	struct dir dir;
+	const char *inner;
+	int r = open_dir(&dir, top, name);
 
-	if (!d)
-		return errno == ENOTDIR || errno == ELOOP ? 0 : errno;
-	while (!r && (e = readdir(d)))
-		if (!is_dots(e->d_name))
-			r = remove_entry(dirfd(d), e->d_name, top, n);
-	(void)closedir(d);
+	if (r)
+		return r == ENOTDIR || r == ELOOP ? 0 : r;
+	while (!r && (inner = next_name(&dir)))
+		r = remove_entry(dir.fd, inner, top, n);
+	(void)closedir(dir.d);
 	return r;
 }
 
 /* One pass over top: true in *more when something is left to do. */
 static int sweep(int top, unsigned int *n, bool *more)
 {
-	DIR *d = open_dir(top, ".");
-	struct dirent *e;
-	int r = 0;
+	struct dir dir;
+	const char *name;
+	int r = open_dir(&dir, top, ".");
 
 	*more = false;
-	if (!d)
-		return errno;
-	while (!r && (e = readdir(d))) {
-		if (is_dots(e->d_name))
-			continue;
+	if (r)
+		return r;
+	while (!r && (name = next_name(&dir))) {
 		*more = true;
-		r = empty_one(top, e->d_name, n);
+		r = empty_one(top, name, n);
 		if (!r)
-			r = remove_entry(top, e->d_name, top, n);
+			r = remove_entry(top, name, top, n);
 	}
-	(void)closedir(d);
+	(void)closedir(dir.d);
 	return r;
 }
 
@@ -104,16 +122,15 @@ int remove_tree(int dirfd_, const char *name)
 	return unlinkat(dirfd_, name, AT_REMOVEDIR) < 0 ? errno : 0;
 }
 
-static bool is_empty(int dir, const char *name)
+static bool is_empty(int at, const char *name)
 {
-	DIR *d = open_dir(dir, name);
-	struct dirent *e;
-	bool empty = true;
+	struct dir dir;
+	bool empty;
 
-	while (d && empty && (e = readdir(d)))
-		empty = is_dots(e->d_name);
-	if (d)
-		(void)closedir(d);
+	if (open_dir(&dir, at, name))
+		return true;
+	empty = !next_name(&dir);
+	(void)closedir(dir.d);
 	return empty;
 }
 
@@ -130,15 +147,16 @@ static bool trim_layer(int layers, const char *name)
 
 static bool trim_layers(int run)
 {
-	DIR *d = open_dir(run, "layers");
-	struct dirent *e;
+	struct dir dir;
+	const char *name;
 	bool keep = false;
 
-	while (d && (e = readdir(d)))
-		if (!is_dots(e->d_name) && trim_layer(dirfd(d), e->d_name))
+	if (open_dir(&dir, run, "layers"))
+		return false;
+	while ((name = next_name(&dir)))
+		if (trim_layer(dir.fd, name))
 			keep = true;
-	if (d)
-		(void)closedir(d);
+	(void)closedir(dir.d);
 	return keep;
 }
 

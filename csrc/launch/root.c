@@ -204,7 +204,7 @@ int step_link(struct launch *l, const struct plan_op *op, struct hark_err *err)
 	const bool staged = op->flags & HARK_OPF_STAGED;
 	hark_autofd over = staged ? open_over(l, err) : -1;
 	hark_autofd dir = -1;
-	const char *name;
+	const char *name = "";
 
 	if (staged && over < 0)
 		return -1;
@@ -245,7 +245,7 @@ int step_stage_file(struct launch *l, const struct plan_op *op, struct hark_err 
 	hark_autofd over = open_over(l, err);
 	hark_autofd dir = -1;
 	hark_autofd fd = -1;
-	const char *name;
+	const char *name = "";
 
 	dir = over < 0 ? -1 : make_parent(over, path, &name, err);
 	if (dir < 0)

@@ -40,7 +40,6 @@ enum event {
 struct warden {
 	struct launch *l;
 	int term; /* signalfd */
-	enum hark_rx rx;
 	union hark_msg msg;
 	struct hark_msg_fds fds;
 	struct report rep;
@@ -151,10 +150,11 @@ static bool read_report(struct warden *w)
 
 static enum event read_message(struct warden *w)
 {
-	w->rx = hark_chan_recv(&w->l->rec, &w->msg, &w->fds, 0);
-	if (w->rx == HARK_RX_MSG)
+	const enum hark_rx rx = hark_chan_recv(&w->l->rec, &w->msg, &w->fds, 0);
+
+	if (rx == HARK_RX_MSG)
 		return EV_MSG;
-	if (w->rx == HARK_RX_TIMEOUT)
+	if (rx == HARK_RX_TIMEOUT)
 		return EV_TIMEOUT;
 	w->recorder_gone = true;
 	return EV_RECORDER;

@@ -1,0 +1,1 @@
+"""Attacks from inside a run, each with a control that works outside."""

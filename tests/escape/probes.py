@@ -4,6 +4,7 @@ This file runs inside the sandbox and, as the control, outside it. It imports on
 library and is run as ``python3 -I -S probes.py CONTEXT.json``; it prints one JSON object.
 """
 
+# ruff: noqa: PTH208
 from __future__ import annotations
 
 import contextlib
@@ -465,7 +466,7 @@ def attempt(probe: object) -> list[object]:
 def main() -> None:
     C.update(json.loads(Path(sys.argv[1]).read_text()))
     names = sys.argv[2].split(",")
-    print(json.dumps({name: attempt(globals()[name]) for name in names}))
+    sys.stdout.write(json.dumps({name: attempt(globals()[name]) for name in names}))
 
 
 if __name__ == "__main__":

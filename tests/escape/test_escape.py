@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import json
 import os
 import shutil
@@ -18,7 +17,6 @@ import socket
 import stat
 import struct
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,27 +34,82 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kernel
 PROBES = Path(__file__).with_name("probes.py")
 PYTHON = "/usr/bin/python3"
+ANY = "0.0.0.0"  # noqa: S104 - the attacked service listens everywhere
 
-PERSON = """
-abstract_socket path_socket_in_run path_socket_in_granted_folder path_socket_in_workspace
-host_loopback host_loopback_v6 host_address host_udp
-read_environ_of_victim read_memory_of_victim ptrace_victim ptrace_own_child signal_victim
-pidfd_of_victim steal_descriptor_of_victim see_host_processes compare_victim
-unshare_user clone_user clone3_user handle_of_file
-io_uring userfaultfd memfd_secret keyring i386_call x32_call
-vsock crypto_socket multipath_tcp netlink_netfilter netlink_audit netlink_sock_diag
-netlink_with_high_bits
-file_beside_grants ssh_key_in_home sysv_memory posix_memory message_queue
-setuid_program file_capability
-type_into_terminal type_into_terminal_high_bits change_line_discipline
-""".split()
+PERSON = [
+    "abstract_socket",
+    "path_socket_in_run",
+    "path_socket_in_granted_folder",
+    "path_socket_in_workspace",
+    "host_loopback",
+    "host_loopback_v6",
+    "host_address",
+    "host_udp",
+    "read_environ_of_victim",
+    "read_memory_of_victim",
+    "ptrace_victim",
+    "ptrace_own_child",
+    "signal_victim",
+    "pidfd_of_victim",
+    "steal_descriptor_of_victim",
+    "see_host_processes",
+    "compare_victim",
+    "unshare_user",
+    "clone_user",
+    "clone3_user",
+    "handle_of_file",
+    "io_uring",
+    "userfaultfd",
+    "memfd_secret",
+    "keyring",
+    "i386_call",
+    "x32_call",
+    "vsock",
+    "crypto_socket",
+    "multipath_tcp",
+    "netlink_netfilter",
+    "netlink_audit",
+    "netlink_sock_diag",
+    "netlink_with_high_bits",
+    "file_beside_grants",
+    "ssh_key_in_home",
+    "sysv_memory",
+    "posix_memory",
+    "message_queue",
+    "setuid_program",
+    "file_capability",
+    "type_into_terminal",
+    "type_into_terminal_high_bits",
+    "change_line_discipline",
+]
 
-ROOT = """
-read_environ_of_pid_one root_of_pid_one setns_net_of_pid_one mount_tmpfs new_mount_api clone_tree
-chroot bpf_map perf_event kernel_log packet_socket raw_socket shadow core_pattern sysrq
-kernel_message_device block_device make_block_device move_out_of_cgroup bpf_file_system
-hard_link_to_shadow become_root negative_nice real_time host_name
-""".split()
+ROOT = [
+    "read_environ_of_pid_one",
+    "root_of_pid_one",
+    "setns_net_of_pid_one",
+    "mount_tmpfs",
+    "new_mount_api",
+    "clone_tree",
+    "chroot",
+    "bpf_map",
+    "perf_event",
+    "kernel_log",
+    "packet_socket",
+    "raw_socket",
+    "shadow",
+    "core_pattern",
+    "sysrq",
+    "kernel_message_device",
+    "block_device",
+    "make_block_device",
+    "move_out_of_cgroup",
+    "bpf_file_system",
+    "hard_link_to_shadow",
+    "become_root",
+    "negative_nice",
+    "real_time",
+    "host_name",
+]
 
 # Cannot be tried outside without harm; the property is also shown by another test.
 NO_CONTROL = ["kill_pid_one", "unmount_proc", "delete_own_link", "unknown_call"]
@@ -88,7 +141,7 @@ class Services:
 
     def datagram(self, name: str) -> int:
         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        s.bind(("0.0.0.0", 0))
+        s.bind((ANY, 0))
         self.sockets.append(s)
 
         def serve() -> None:
@@ -110,7 +163,7 @@ def host(place: Path) -> Iterator[tuple[Services, dict[str, Any]]]:
     undo = contextlib.ExitStack()
     with undo:
         _sockets(made, place, context, undo)
-        _files(place, context, undo)
+        _files(place, context)
         _memory(context, undo)
         _victim(context, undo)
         yield made, context
@@ -137,7 +190,7 @@ def _sockets(
         undo.callback(path.unlink)
         context[key] = str(path)
     os.chown(place / "project", ALICE_ID, ALICE_ID)
-    context["port"] = made.stream("tcp4", socket.AF_INET, ("0.0.0.0", 0)).getsockname()[1]
+    context["port"] = made.stream("tcp4", socket.AF_INET, (ANY, 0)).getsockname()[1]
     context["port6"] = made.stream("tcp6", socket.AF_INET6, ("::1", 0)).getsockname()[1]
     context["udp_port"] = made.datagram("udp")
     context["host_address"] = _own_address()
@@ -145,14 +198,13 @@ def _sockets(
 
 def _own_address() -> str:
     """An address of this host that is not 127.0.0.1."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        with contextlib.suppress(OSError):
-            s.connect(("192.0.2.1", 9))
-            return str(s.getsockname()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s, contextlib.suppress(OSError):
+        s.connect(("192.0.2.1", 9))
+        return str(s.getsockname()[0])
     return "127.0.0.2"
 
 
-def _files(place: Path, context: dict[str, Any], undo: contextlib.ExitStack) -> None:
+def _files(place: Path, context: dict[str, Any]) -> None:
     home = place / "home"
     (home / ".ssh").mkdir(parents=True)
     (home / ".ssh" / "id").write_text("SECRET")
@@ -214,7 +266,10 @@ def _memory(context: dict[str, Any], undo: contextlib.ExitStack) -> None:
 
 
 def _victim(context: dict[str, Any], undo: contextlib.ExitStack) -> None:
-    code = "import ctypes,sys;b=ctypes.create_string_buffer(b'SECRET');print(ctypes.addressof(b),flush=True);sys.stdin.read()"
+    code = (
+        "import ctypes,sys;b=ctypes.create_string_buffer(b'SECRET');"
+        "print(ctypes.addressof(b),flush=True);sys.stdin.read()"
+    )
     victim = subprocess.Popen(
         [PYTHON, "-I", "-S", "-c", code],
         stdin=subprocess.PIPE,
@@ -231,7 +286,7 @@ def _victim(context: dict[str, Any], undo: contextlib.ExitStack) -> None:
 
 
 def outside(probes: list[str], file: Path, uid: int) -> dict[str, list[Any]]:
-    """The control: the same probes on the host; root's in a pid namespace, so that it has a pid 1."""
+    """The control: the same probes on the host; root's in a pid namespace, to have a pid 1."""
     own_pids = ["unshare", "--pid", "--fork", "--mount-proc"] if uid == 0 else []
     done = subprocess.run(
         [*own_pids, PYTHON, "-I", "-S", PROBES, file, ",".join(probes)],

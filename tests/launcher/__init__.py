@@ -1,0 +1,1 @@
+"""Tests of the launcher; ``rig`` drives hark-launch alone."""

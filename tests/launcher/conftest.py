@@ -1,4 +1,4 @@
-"""Fixtures of the launcher's tests: a place a non-root person can reach, and boxes that clean up."""
+"""Fixtures of the launcher's tests: a place any person can reach, and boxes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from launcher.rig import PROGRAM, Box, new_box
 
 if TYPE_CHECKING:

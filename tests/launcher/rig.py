@@ -25,7 +25,8 @@ from hark.policy.person import Person
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PROGRAM = Path(__file__).parents[2] / "build" / "bin" / "hark-launch"
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / os.environ.get("HARK_TEST_LAUNCH", "build/bin/hark-launch")
 ALICE_ID = 4100
 PATH = "/usr/local/bin:/usr/bin:/bin"
 CAPS = Capabilities(kernel="", landlock_abi=7, cgroup2="", features=())
@@ -239,7 +240,7 @@ def alice(tmp: Path) -> Person:
         groups=(ALICE_ID,),
         name="alice",
         home=str(tmp / "home"),
-        shell="/bin/sh",
+        shell="",
     )
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from launcher.rig import Box
 
 from hark.policy.control import Exe, OpenExe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from launcher.rig import Box
 
     MakeBox = Callable[..., Box]
 

@@ -35,7 +35,7 @@ class Table:
                 return path
             target = self.readlink(str(head))
             rest = path[len(str(head)) :]
-            path = os.path.normpath(os.path.join(os.path.dirname(str(head)), target)) + rest
+            path = os.path.normpath(head.parent / target) + rest
         return path
 
     def readlink(self, path: str) -> str | None:
@@ -268,7 +268,7 @@ def test_cut_and_changed_elf_files_are_no_error():
     data = elf(b"/opt/ld.so", b"/opt/lib")
     for n in range(0, len(data), 3):
         elf_needs(data[:n])
-    for n in range(0, 300):
+    for n in range(300):
         elf_needs(data[:n] + b"\xff" + data[n + 1 :])
 
 

@@ -1,4 +1,4 @@
-"""Slots, ownership, reaping, rules, opening as the person: the Python side that touches the host."""
+"""Slots, ownership, reaping, rules, opening as the person: what touches the host in Python."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from launcher.rig import ALICE_ID, Box, alice
 
 from hark.errors import InputError, LaunchError
 from hark.launcher import host, ids, netrules, network, sources, trust
 from hark.launcher.reap import reap
 from hark.locations import libexec
+from launcher.rig import ALICE_ID, Box, alice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,12 +50,10 @@ def test_a_slot_survives_in_another_process(tmp_path: Path):
         os.read(0, 0)
         os._exit(0)
     os.waitpid(pid, 0)
+    fd = os.open(tmp_path / "0", os.O_RDWR)
     with pytest.raises(BlockingIOError):
-        fd = os.open(tmp_path / "0", os.O_RDWR)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        finally:
-            os.close(fd)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(fd)
     os.close(slot.lock_fd)
 
 
@@ -149,7 +147,7 @@ def test_the_rules_packages_data_is_there():
 
 # --- reaping
 @pytest.mark.kernel
-def test_what_a_killed_launcher_left_is_removed(box: MakeBox, place: Path):
+def test_what_a_killed_launcher_left_is_removed(box: MakeBox):
     one = box(["/bin/sh", "-c", "echo x > written; echo ready; sleep 1000"]).start()
     assert os.read(one.pipes["stdout"], 6) == b"ready\n"
     facts = host.read_facts()
@@ -181,12 +179,12 @@ def test_what_a_killed_launcher_left_is_removed(box: MakeBox, place: Path):
 
 
 @pytest.mark.kernel
-def test_a_foreign_cgroup_of_that_name_is_left_alone(place: Path):
+def test_a_foreign_cgroup_of_that_name_is_left_alone(tmp_path: Path):
     facts = host.read_facts()
     path = Path(facts.cgroup) / "hark-NOTARUN"
     path.mkdir()
     try:
-        assert reap(replace(facts, pids=None, memory=None), place / "runs").removed == ()
+        assert reap(replace(facts, pids=None, memory=None), tmp_path / "runs").removed == ()
         assert path.exists()
     finally:
         path.rmdir()

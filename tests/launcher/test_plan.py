@@ -32,9 +32,7 @@ HOST = HostFacts(
     passwd=b"root:x:0:0::/root:/bin/sh",
     group=b"root:x:0:\n",
 )
-ALICE = Person(
-    uid=4100, gid=4100, groups=(4100, 27), name="alice", home="/home/alice", shell="/bin/sh"
-)
+ALICE = Person(uid=4100, gid=4100, groups=(4100, 27), name="alice", home="/home/alice", shell="")
 REQUEST = LaunchRequest(
     run_id="01TEST",
     argv=(b"python3", b"agent.py"),
@@ -130,10 +128,7 @@ def test_root_is_swapped_on_its_own_layers_only():
     assert agent.uids == (ops.IdRange(0, base, 65536),)
     assert layers.uids[0] == ops.IdRange(0, base + AGENT_OF_ROOT, 1)
     assert sum(r.count for r in layers.uids) == 65536
-    assert (
-        sorted(o for r in layers.uids for o in (r.outside, r.outside + r.count - 1))[-1]
-        == base + 65535
-    )
+    assert max(o for r in layers.uids for o in (r.outside, r.outside + r.count - 1)) == base + 65535
     assert only(found, ops.Creds)[0].uid == AGENT_OF_ROOT
     assert {op.userns for op in only(found, ops.Tree)} == {0}
     assert {op.userns for op in only(found, ops.Workspace)} == {1}

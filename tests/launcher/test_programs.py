@@ -1,11 +1,13 @@
 """Programs that must keep working inside, as they are installed on this machine."""
 
+# ruff: noqa: E501 - programs as a person would type them
 from __future__ import annotations
 
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+
 from launcher.rig import PATH, Box
 
 if TYPE_CHECKING:
@@ -55,8 +57,8 @@ python3 m.py""",
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_works(box: MakeBox, name: str):
-    if shutil.which(name.split()[0], path=PATH) is None and name != "sqlite3":
-        pytest.skip(f"{name.split()[0]} is not installed")
+    if shutil.which(name.split(maxsplit=1)[0], path=PATH) is None and name != "sqlite3":
+        pytest.skip(f"{name.split(maxsplit=1)[0]} is not installed")
     result = box(["/bin/sh", "-ec", PROGRAMS[name]]).run()
     assert (result.status, result.err if result.status else "") == (0, "")
 

@@ -6,9 +6,9 @@ import errno
 import platform
 
 import pytest
-from launcher.cbpf import ALLOW, ERRNO, I386, KILL_PROCESS, decide
 
 from hark.launcher import seccomp
+from launcher.cbpf import ALLOW, ERRNO, I386, KILL_PROCESS, decide
 
 if platform.machine() != "x86_64":
     pytest.skip("numbers of x86-64", allow_module_level=True)

@@ -12,12 +12,13 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from launcher.rig import Box
 
 from hark.policy.control import Job, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from launcher.rig import Box
 
     MakeBox = Callable[..., Box]
 
