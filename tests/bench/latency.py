@@ -55,26 +55,30 @@ def _trial(targets: dict[str, Client], plan: Plan, order: random.Random) -> Tria
     return taken
 
 
+def _percentiles(trials: list[Trial], share: float, label: str) -> dict[str, Figure]:
+    return {
+        name: Figure(f"{name} {label}", "us", tuple(percentile(t[name], share) for t in trials))
+        for name in trials[0]
+    }
+
+
 def _figures(trials: list[Trial]) -> list[Figure]:
-    rows: list[Figure] = []
-    for share, label in ((0.5, "p50"), (0.99, "p99")):
-        found = {
-            name: Figure(f"{name} {label}", "us", tuple(percentile(t[name], share) for t in trials))
-            for name in trials[0]
-        }
-        extra = {
-            name: added(figure, found["direct"], f"added by {name} {label}")
-            for name, figure in found.items()
-            if name != "direct"
-        }
-        rows += [*found.values(), *extra.values()]
-        mediated = extra.get("mediated")
-        rows += [
-            ratio(mediated, extra[name], f"added by mediated / by {name} {label}")
-            for name in extra
-            if mediated and name != "mediated"
-        ]
-    return rows
+    middle, tail = _percentiles(trials, 0.5, "p50"), _percentiles(trials, 0.99, "p99")
+    extra = {
+        name: added(figure, middle["direct"], f"added by {name} p50")
+        for name, figure in middle.items()
+        if name != "direct"
+    }
+    rows = [*middle.values(), *extra.values(), *tail.values()]
+    if "mediated" not in middle:
+        return rows
+    others = [name for name in extra if name != "mediated"]
+    added_ratios = [
+        ratio(extra["mediated"], extra[n], f"added p50: mediated / {n}") for n in others
+    ]
+    # A difference of two noisy tails may have any sign, so tails are compared whole.
+    tail_ratios = [ratio(tail["mediated"], tail[n], f"whole p99: mediated / {n}") for n in others]
+    return [*rows, *added_ratios, *tail_ratios]
 
 
 def _one(
