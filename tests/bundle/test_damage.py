@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +15,9 @@ from hark.bundle.verify import Verdict
 
 if TYPE_CHECKING:
     from hark.bundle.core import Core
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "fuzz"))
+from bundle_damage import check, damaged
 
 TAIL = 65_536
 
@@ -101,6 +107,12 @@ def test_cut_at_every_offset_of_the_last_64_kib(seal: bool):
     data = big(seal=seal)
     cuts = list(range(len(data) - TAIL, len(data) + 1))
     check_cuts(data, cuts, sealed_offset(data) if seal else None)
+
+
+def test_random_damage_is_judged_alike_and_keeps_the_events():
+    """The file fuzzer's own oracle, on a fixed sample (tests/fuzz/bundle_files.py goes on)."""
+    seen = {check(whole, data) for whole, data in itertools.islice(damaged(20261130), 150)}
+    assert seen == {Verdict.VERIFIED, Verdict.BROKEN, Verdict.TRUNCATED}
 
 
 def test_a_cut_file_yields_its_prefix():
