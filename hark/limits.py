@@ -153,3 +153,15 @@ WORKSPACE_BATCH = 128  # changes that share one wait for the disk
 WORKSPACE_BATCH_BYTES = 64 << 20
 WORKSPACE_JOURNAL_BYTES = 512 << 20  # three lines for each change, with long paths
 WORKSPACE_DIFF_BYTES = 1 << 20  # a larger file is not shown line by line
+
+# --- replay ---------------------------------------------------------------------------------------
+IDENTITY_BODY_MAX_BYTES = 16 << 20  # JSON and forms that are sorted; above, the body is bytes
+IDENTITY_PART_MAX_BYTES = 64 << 10  # parts and texts kept for the diff; above, length and hash
+IDENTITY_DECODED_MAX_BYTES = 256 << 20  # a coded body above this is compared as it was sent
+IDENTITY_PIECE_BYTES = 64 << 10  # what a decoder gives at once
+IDENTITY_JSON_DEPTH = 200  # clients nest tens; Python's own limit is near 1000
+IDENTITY_PARTS_MAX = 4096  # of one multipart body
+IDENTITY_LINE_MAX_BYTES = 1024  # padding behind a multipart delimiter
+IDENTITY_HEAD_MAX_BYTES = 16 << 10  # of one part, as servers have it
+TOKEN_RUN_MAX_BYTES = 256  # an id and the words around it; longer runs are data
+REPLAY_TOKENS_MAX = 200_000  # ids of inputs remembered; above, no id is taken for the agent's

@@ -35,6 +35,11 @@ VERBS = (
     Verb("prove", "prove one event, or check a proof file", ("-seq", "-out", "-check")),
     Verb("keygen", "make a signing key", ("-out",)),
     Verb("synth", "write a synthetic bundle", ("-key", "-corrupt", "-truncate")),
+    Verb("diff", "show what the agent changed in its workspace"),
+    Verb("apply", "carry the agent's changes into the workspace"),
+    Verb("undo", "take the last apply of a run back"),
+    Verb("discard", "throw the agent's changes away"),
+    Verb("gc", "remove what dead runs left; list what is kept"),
     Verb("doctor", "probe what this kernel and host can do"),
 )
 

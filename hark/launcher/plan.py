@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hark.policy.person import Person
 
 __all__ = [
+    "LAYERS",
     "Downgrade",
     "GivenFile",
     "LaunchPlan",
@@ -35,7 +36,7 @@ __all__ = [
 
 CGROUP_PREFIX = "hark-"
 AGENT_NAME = "hark"
-_LAYERS = "layers"  # folder of the run's folder: 0 workspace, 1.. write paths
+LAYERS = "layers"  # folder of the run's folder: 0 workspace, 1.. write paths
 _HOME = "home"
 _TMP = ("/tmp", "/var/tmp")  # noqa: S108 - the run's own, not the host's
 
@@ -436,7 +437,7 @@ def _writable(b: _Builder, path: str, mode: Workspace, n: int) -> Op:
     fd = b.fd(f"path:{path}")
     if mode == "direct":
         return ops.Direct(fd=fd, userns=b.layers_ns, source=path, path=path)
-    layer = _run_path(b, f"{_LAYERS}/{n}")
+    layer = _run_path(b, f"{LAYERS}/{n}")
     return ops.Workspace(fd=fd, userns=b.layers_ns, source=path, path=path, layer=layer)
 
 

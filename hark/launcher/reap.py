@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hark.launcher.plan import CGROUP_PREFIX
+from hark.launcher.removal import remove_tree
 from hark.launcher.rundir import BUNDLE_NAME, LOCK_NAME
 from hark.locations import RUNS
 
@@ -53,8 +53,9 @@ def reap(host: HostFacts, runs: Path = RUNS) -> Reaped:
         if _is_evidence(run):
             kept.append(run)
         else:
-            shutil.rmtree(run, ignore_errors=True)
-            removed.append(run)
+            with contextlib.suppress(OSError):
+                remove_tree(run)
+                removed.append(run)
     return Reaped(tuple(removed), tuple(kept))
 
 
@@ -101,9 +102,9 @@ def _remove_cgroup(path: Path) -> bool:
 
 def _trim(run: Path) -> None:
     """Remove the throw-away HOME and the overlays' scratch folders."""
-    shutil.rmtree(run / "home", ignore_errors=True)
-    for work in run.glob("layers/*/work"):
-        shutil.rmtree(work, ignore_errors=True)
+    for folder in (run / "home", *run.glob("layers/*/work")):
+        with contextlib.suppress(OSError):
+            remove_tree(folder)
 
 
 def _is_evidence(run: Path) -> bool:

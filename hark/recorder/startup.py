@@ -31,10 +31,17 @@ from hark.bundle.writer import BundleWriter, create
 from hark.errors import LaunchError, RecordingFailed
 from hark.kernel.nflog import Reader
 from hark.kernel.sensors import Sensors, prepare
-from hark.launcher import netrules, reap, rundir
+from hark.launcher import netrules, ops, reap, rundir
 from hark.launcher.host import read_facts
 from hark.launcher.ids import Slot, claim_slot
-from hark.launcher.plan import GivenFile, LaunchPlan, LaunchRequest, WatchedProcess, compile_plan
+from hark.launcher.plan import (
+    LAYERS,
+    GivenFile,
+    LaunchPlan,
+    LaunchRequest,
+    WatchedProcess,
+    compile_plan,
+)
 from hark.launcher.process import Launcher
 from hark.launcher.seccomp import compile_filter
 from hark.launcher.sources import open_sources
@@ -49,6 +56,7 @@ from hark.recorder import signer
 from hark.recorder.session import Session, SessionInputs, sign_by
 from hark.recorder.stdio import PipeRelay
 from hark.recorder.translate import compact
+from hark.workspace.start import Listing, Source
 
 if TYPE_CHECKING:
     import socket
@@ -106,6 +114,7 @@ def record(run: Prepared) -> RunResult:
         bundle = create(folder.path / rundir.BUNDLE_NAME)
         parties = _start_parties(run, slot, undo)
         plan, given = _plan(run, slot, folder, facts, parties.mediator.ca_pem())
+        listing = _list_workspace(run, plan, given, folder, undo)
         streams = _streams(run)
         fds = given | streams.given | parties.pidfds
         launcher = Launcher.start(plan, fds)
@@ -117,7 +126,8 @@ def record(run: Prepared) -> RunResult:
         preparation.close()
         parties.mediator.listen([network.tcp4, network.tcp6])
         parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
-        writer = _begin_bundle(run, bundle, parties, plan, slot)
+        workspace = listing.finish() if listing is not None else None
+        writer = _begin_bundle(run, bundle, parties, plan, _run_start(run, slot, workspace))
         _close_given(fds, network)
         _give_up_root(slot)
         undo.pop_all()
@@ -286,6 +296,26 @@ def _plan(
     return plan, fds
 
 
+def _list_workspace(
+    run: Prepared, plan: LaunchPlan, fds: dict[str, int], folder: RunDir, undo: ExitStack
+) -> Listing | None:
+    """Begin to list the folders below the writable layers, beside the rest of the start.
+
+    None: the agent works on the folders themselves (--workspace=direct).
+    """
+    layers = [op for op in plan.ops if isinstance(op, ops.Workspace) and op.fd != ops.NO_INDEX]
+    sources = [
+        Source(int(Path(op.layer).name), op.source, fds[plan.fds[op.fd]])
+        for op in layers
+        if Path(op.layer).parent.name == LAYERS
+    ]
+    if not sources:
+        return None
+    listing = Listing.begin(folder.path, str(run.run), run.person, sources)
+    undo.callback(listing.close)
+    return listing
+
+
 def _terminal_size() -> tuple[int, int]:
     rows, columns, _, _ = _WINSIZE.unpack(fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(_WINSIZE.size)))
     return rows or limits.TTY_DEFAULT_ROWS, columns or limits.TTY_DEFAULT_COLUMNS
@@ -310,7 +340,7 @@ def _streams(run: Prepared) -> _Streams:
 
 
 def _begin_bundle(
-    run: Prepared, fd: int, parties: _Parties, plan: LaunchPlan, slot: Slot
+    run: Prepared, fd: int, parties: _Parties, plan: LaunchPlan, start: dict[int, Any]
 ) -> BundleWriter:
     """Write header and run_start, sign head 0 and the first count, and wait for the disk."""
     writer = BundleWriter(
@@ -328,14 +358,14 @@ def _begin_bundle(
         now_unix_ns=time.time_ns,
     )
     writer.head()
-    writer.append(Kind.RUN_START, _boot_ns(), _run_start(run, slot))
+    writer.append(Kind.RUN_START, _boot_ns(), start)
     for lost in plan.downgrades:
         writer.append(Kind.DOWNGRADE, _boot_ns(), {4: lost.feature, 5: lost.cause, 6: lost.effect})
     writer.head()
     return writer
 
 
-def _run_start(run: Prepared, slot: Slot) -> dict[int, Any]:
+def _run_start(run: Prepared, slot: Slot, workspace: bytes | None) -> dict[int, Any]:
     """Return the payload of run_start (docs/spec/records.md, kind 1)."""
     caps = {f.name: f.ok for f in run.capabilities.features}
     return compact(
@@ -358,6 +388,7 @@ def _run_start(run: Prepared, slot: Slot) -> dict[int, Any]:
             20: [[os.fsencode(g.path), g.reason] for g in (*run.paths.read, *run.paths.write)],
             21: run.development,
             22: [host.name for host in run.policy.hosts],
+            24: workspace,
         }
     )
 

@@ -1,0 +1,34 @@
+"""``hark discard``: throw away what is kept of a run's changes.
+
+Rules: the person's workspace is not touched; what was applied stays applied and can no longer be
+undone. A bundle that could not be published stays in the run's folder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hark.cli.workspace_argument import add_run_argument, named
+from hark.launcher.removal import discard_run
+from hark.workspace.runs import lock_run
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["configure", "run"]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of ``hark discard``."""
+    add_run_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Discard one run's changes."""
+    known = named(args.run)
+    with lock_run(known.path):
+        bundle = discard_run(known.path)
+    print(f"discarded the changes of run {known.state.run}")
+    if bundle is not None:
+        print(f"its bundle stays at {bundle}")
+    return 0

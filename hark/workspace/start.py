@@ -1,0 +1,136 @@
+"""At a run's start: list its folders as the person, and leave the state for later verbs.
+
+``Listing.begin`` starts the walk in a process of its own, while the run's other processes come up;
+``finish`` waits for it, before the agent exists. Rules: the child is wholly the person, holds no
+descriptor but the folders, the manifests' files and one pipe, and never returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from blake3 import blake3
+
+from hark import limits
+from hark.errors import LaunchError
+from hark.policy import privileges
+from hark.workspace import manifest, state
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hark.policy.person import Person
+
+__all__ = ["Listing", "Source"]
+
+_GRACE_S = 10.0  # a stat on a dead network share never ends
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A folder below a writable layer: the layer's number, the path, a descriptor of it."""
+
+    layer: int
+    path: str
+    fd: int
+
+
+@dataclass(slots=True)
+class Listing:
+    """A walk under way."""
+
+    folder: int
+    run: str
+    person: Person
+    sources: tuple[Source, ...]
+    inodes: tuple[int, ...]
+    files: tuple[int, ...]
+    pid: int
+    pipe: int
+
+    @classmethod
+    def begin(cls, folder: Path, run: str, person: Person, sources: Sequence[Source]) -> Listing:
+        """Start listing; ``folder`` is the run's own. Raises LaunchError."""
+        try:
+            at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            files = [
+                os.open(state.manifest_name(s.layer), flags, 0o600, dir_fd=at) for s in sources
+            ]
+            inodes = tuple(os.fstat(source.fd).st_ino for source in sources)
+            ours, theirs = os.pipe2(os.O_CLOEXEC)
+            pid = os.fork()
+        except OSError as error:
+            raise LaunchError("the workspace cannot be listed", error.strerror or "") from error
+        if pid == 0:
+            _child(person, sources, files, theirs)
+        os.close(theirs)
+        return cls(at, run, person, tuple(sources), inodes, tuple(files), pid, ours)
+
+    def finish(self) -> bytes:
+        """Wait for the walk, write the state, return its digest. Raises LaunchError."""
+        try:
+            counts = self._counts()
+            layers = tuple(
+                state.Layer(source.layer, source.path, inode, _digest(file), count)
+                for source, inode, file, count in zip(
+                    self.sources, self.inodes, self.files, counts, strict=True
+                )
+            )
+            who = self.person
+            return state.write(
+                self.folder,
+                state.State(self.run, who.uid, who.gid, who.groups, who.name, layers),
+            )
+        except (OSError, ValueError) as error:
+            raise LaunchError("the workspace cannot be listed", str(error)) from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the walk, if it still goes on, and close everything. May be called twice."""
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.pid = 0
+            for fd in (self.folder, self.pipe, *self.files):
+                os.close(fd)
+
+    def _counts(self) -> list[int]:
+        poll = select.poll()
+        poll.register(self.pipe, select.POLLIN)
+        data = b""
+        while poll.poll((limits.WORKSPACE_WALK_S + _GRACE_S) * 1000):
+            part = os.read(self.pipe, 65536)
+            if not part:
+                return [int(count) for count in json.loads(data)]
+            data += part
+        raise ValueError("listing takes too long; is it on a dead network share?")
+
+
+def _digest(file: int) -> str:
+    os.lseek(file, 0, os.SEEK_SET)
+    with os.fdopen(os.dup(file), "rb") as stream:
+        return blake3(stream.read()).hexdigest()
+
+
+def _child(person: Person, sources: Sequence[Source], files: Sequence[int], pipe: int) -> None:
+    """Never returns: whatever happens, this copy of the process ends here."""
+    try:
+        privileges.close_all_but([*(source.fd for source in sources), *files, pipe])
+        os.setgroups(person.groups)
+        os.setresgid(person.gid, person.gid, person.gid)
+        os.setresuid(person.uid, person.uid, person.uid)
+        ends = time.monotonic() + limits.WORKSPACE_WALK_S
+        pairs = zip(sources, files, strict=True)
+        counts = [manifest.walk(source.fd, file, ends) for source, file in pairs]
+        os.write(pipe, json.dumps(counts).encode())
+    finally:
+        os._exit(0)
