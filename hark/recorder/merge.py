@@ -217,6 +217,11 @@ class Merger:
     # --- events out -------------------------------------------------------------------------------
 
     @property
+    def taken(self) -> int:
+        """How many records came in so far."""
+        return self._arrivals
+
+    @property
     def held_bytes(self) -> int:
         """Memory of what is held, roughly."""
         return self._bytes

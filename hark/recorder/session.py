@@ -191,7 +191,7 @@ class Session:
 
     def _poll_bulk(self) -> None:
         """Pause the streams that can wait while too much is held, and go on after."""
-        wanted = self._merger.held_bytes < limits.MERGE_PAUSE_BYTES
+        wanted = self._has_room()
         if wanted and not self._bulk_polled:
             self._selector.register(self._bulk.fileno(), selectors.EVENT_READ, self._on_bulk)
         elif not wanted and self._bulk_polled:
@@ -206,7 +206,7 @@ class Session:
     def _read_streams(self, now: int) -> None:
         if self._bulk_polled or self._phase is _Phase.DRAINING:
             self._paced = False
-            for record in _all(self._in.ring.poll):
+            for record in _all(self._in.ring.poll, self._has_room):
                 self._paced = self._phase is _Phase.RUNNING
                 self._merger.take_mediator(record, now)
         for packet in _all(self._in.packets.poll):
@@ -218,6 +218,9 @@ class Session:
             if self._relay is not None:
                 self._relay.tick()
         self._poll_bulk()
+
+    def _has_room(self) -> bool:
+        return self._merger.held_bytes < limits.MERGE_PAUSE_BYTES
 
     def _read_kernel(self, now: int) -> None:
         for record in _all(self._in.sensors.poll):
@@ -464,10 +467,12 @@ class Session:
             self._end.detail = self._end.detail or "a stream did not end in time"
             self._phase = _Phase.DONE
         elif self._drained:
-            self._guarded(self._read_streams, now)  # what came before DRAINED is now all there
+            # Everything that will ever come is there: read until a whole turn brings nothing.
+            before = self._merger.taken
+            self._guarded(self._read_streams, now)
             self._merger.close()
             self._guarded(self._write_due, self._clock())
-            if self._merger.next_due_ns() is None:
+            if self._merger.next_due_ns() is None and self._merger.taken == before:
                 self._phase = _Phase.DONE
 
     # --- the last events --------------------------------------------------------------------------
@@ -559,14 +564,16 @@ class Session:
             peer.close()  # which ends the three services
 
 
-def _all(poll: Callable[[], Iterable[_T]]) -> Iterator[_T]:
-    """Yield what ``poll`` gives until it gives nothing, within a bound."""
+def _all(
+    poll: Callable[[], Iterable[_T]], has_room: Callable[[], bool] = lambda: True
+) -> Iterator[_T]:
+    """Yield what ``poll`` gives until it gives nothing or there is no room, within a bound."""
     for _ in range(limits.SESSION_POLLS_PER_TURN):
         empty = True
         for record in poll():
             empty = False
             yield record
-        if empty:
+        if empty or not has_room():
             return
 
 

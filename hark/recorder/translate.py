@@ -61,6 +61,7 @@ class Names:
 
     def __init__(self, hosts: tuple[str, ...], secrets: tuple[str, ...]) -> None:
         self._hosts = hosts
+        self._known = frozenset(hosts)
         self._secrets = secrets
 
     def host(self, index: int) -> str | None:
@@ -75,7 +76,7 @@ class Names:
         """``name`` as text when the table has it, else as the agent's bytes."""
         if not name:
             return None
-        return name if name in self._hosts else name.encode("utf-8", "surrogateescape")
+        return name if name in self._known else name.encode("utf-8", "surrogateescape")
 
 
 # --- kernel ---------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ class Stream:
         self.broken: Exception | None = None
         self.lost = 0
         self.next_seq = 0
+        self.batch = 1 << 30  # records that one poll gives
 
     def fileno(self) -> int:
         return self.wake
@@ -75,8 +76,10 @@ class Stream:
         if self.broken is not None:
             raise self.broken
         out = []
-        while self.records:
+        while self.records and len(out) < self.batch:
             out.append(self.records.popleft())
+        if self.records:
+            os.eventfd_write(self.wake, 1)
         self.next_seq += len(out)
         return out
 

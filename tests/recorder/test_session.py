@@ -12,6 +12,7 @@ from pathlib import Path
 import blake3
 import pytest
 
+from hark import limits
 from hark.bundle.events import Kind
 from hark.bundle.verify import Verdict
 from hark.errors import InternalError
@@ -382,6 +383,24 @@ def test_a_full_disk_kills_the_agent_and_what_is_there_is_sealed(small_disk: Pat
     end = rig.writer.of(Kind.RUN_END)[0]
     assert end[6] == "recording-failed"
     assert [p[4] for p in rig.writer.of(Kind.LOSS)] == ["recorder"]
+    assert rig.verify().verdict is Verdict.VERIFIED
+
+
+def test_a_full_ring_is_read_in_parts_and_to_its_end(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+    """Much more than may be held, all of it behind DRAINED."""
+    monkeypatch.setattr(limits, "MERGE_PAUSE_BYTES", 100_000)
+    rig.ring.batch = 16
+    count = 400
+
+    def mediator() -> None:
+        rig.mediator.expect_plain(MsgType.STOP)
+        now = ms_now()
+        rig.ring.put(*(t.delivery(now, 1, b"%06d" % n * 1000) for n in range(count)))
+        rig.mediator.send(Plain(MsgType.DRAINED))
+
+    rig.run(mediator, ordinary="launch")
+    got = [p[4][:6] for p in rig.writer.of(Kind.DELIVERY)]
+    assert got == [b"%06d" % n for n in range(count)]
     assert rig.verify().verdict is Verdict.VERIFIED
 
 
