@@ -264,7 +264,7 @@ def load_trust(
     """
     own = _own_public(host)
     keys: dict[bytes, str] = {}
-    if trusted is not None or TRUSTED_KEYS.exists():
+    if trusted is not None or _readable(TRUSTED_KEYS):
         keys = _read_trusted(trusted or TRUSTED_KEYS)
     return Trust(
         own=own, trusted=keys, pins=frozenset(parse_public(p) for p in pins), require=require
@@ -281,6 +281,10 @@ def _own_public(path: Path) -> bytes | None:
         return SigningKey.load(path).public
     except InputError:
         return None
+
+
+def _readable(path: Path) -> bool:
+    return os.access(path, os.R_OK)
 
 
 def _read_trusted(path: Path) -> dict[bytes, str]:

@@ -6,6 +6,7 @@ runs below ``RUNS`` are looked at; a prefix that fits several runs is an error.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,9 +34,8 @@ def add_bundle_argument(parser: argparse.ArgumentParser, *, optional: bool = Fal
 
 def find_bundle(name: str, *, here: Path | None = None, runs: Path = RUNS) -> Path:
     """Return the bundle that ``name`` means; raises ``InputError``."""
-    path = Path(name)
-    if path.exists() or "/" in name or name.endswith(".hark"):
-        return path
+    if "/" in name or name.endswith(".hark") or os.path.lexists(name):
+        return Path(name)
     found = _known(here or Path(), runs)
     if name == "latest":
         if not found:

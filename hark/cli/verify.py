@@ -70,10 +70,12 @@ def trust_of(args: argparse.Namespace) -> Any:
 
 
 def _pin(text: str) -> str:
-    path = Path(text)
-    if len(text) == 64 or not path.is_file():  # noqa: PLR2004 - a key in hexadecimal
+    if len(text) == 64:  # noqa: PLR2004 - a key in hexadecimal
         return text
-    return path.read_text().split(None, 1)[0]
+    try:
+        return Path(text).read_text(encoding="utf-8")[:80]
+    except (OSError, UnicodeDecodeError, ValueError):
+        return text  # and say what is wrong with it
 
 
 def run(args: argparse.Namespace) -> int:

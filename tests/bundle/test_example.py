@@ -24,6 +24,7 @@ CHAINS = [
 LOCATORS = ["d0aec46ec42226f7", "1c2b512d"]
 ROOT = "c68cb583f9dd022b301261f1a3e05c1b7b3d500833c8d45aca4f818b4005ba01"
 ROOT_0 = "b35124eefd428220c536bc9f6f77dcd774dd2a81d6a2a1457928ee2c74d4d2f9"
+SALTS = "5db509c9fe1d94ecde5222afdf2e0de7ed539dcf71642ba0f04e89e00224b546"
 SIGNATURE_START = "01a779405178181380d72f044e7a52571b2eb67deb3f04dafb299472ea4142f8"
 CHUNK = "714dd0ffe49c3bce1002db703d1e4ad58d65b17155cfea8e440f27fcd7d40dad"
 
@@ -68,6 +69,7 @@ def test_example(core: Core):
     assert [b.locators.hex() for b in batches] == LOCATORS
     chunk = batches[0].chunk_commitments(core, batches[0].stored_chunks, DOMAINS.chunk)
     assert chunk.hex() == CHUNK
+    assert batches[0].event_salts(core).hex() == SALTS
     first = next(body for kind, body in parts if kind == "s")
     assert first[40:72].hex() == ROOT_0
     assert first[128:160].hex() == SIGNATURE_START

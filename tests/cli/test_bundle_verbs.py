@@ -83,6 +83,10 @@ def test_another_key_is_rejected(capsys: pytest.CaptureFixture[str]):
     assert (status, err.splitlines()[0].split(":")[1]) == (2, " error")
     status, out, _ = hark(capsys, "verify", "--require-signature", "run.hark")
     assert status == 1
+    for name, content in (("empty", b""), ("binary", b"\xff" * 64), ("long", b"ab" * 500)):
+        Path(name).write_bytes(content)
+        status, _, err = hark(capsys, "verify", "--key", name, "run.hark")
+        assert (status, "not a public key" in err) == (2, True)
 
 
 def test_verify_json_and_pure_python(

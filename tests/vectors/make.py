@@ -13,6 +13,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import test_example
 from bundle_hostile import cases
 from bundle_making import CORES, KEY, header, made, small, verified
 
@@ -60,7 +61,13 @@ def bundles(directory: Path) -> None:
         header=header(recipients=((32, bytes(80)),)),
     )
     many = made(lambda w: [w.append(19, i, {2: i}) for i in range(600)])
-    for name, data in (("feature: sealed items", sealed), ("feature: stored nodes", many)):
+    example = test_example.example(CORES[0])
+    features = (
+        ("feature: sealed items", sealed),
+        ("feature: stored nodes", many),
+        ("feature: worked example", example),
+    )
+    for name, data in features:
         write(directory, name, headers(name, data), data)
 
 
