@@ -48,6 +48,21 @@ def test_without_root_it_says_so():
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(
+    ("hidden", "named"), [("/sys/kernel/btf", "sensors"), ("/sys/fs/cgroup", "cgroup")]
+)
+def test_kernel_feature_that_is_missing(world: World, hidden: str, named: str):
+    """Hidden from hark alone, by an empty mount in a mount namespace of its own."""
+    hide = (need_program("unshare"), "--mount", "--", "/bin/sh", "-ec")
+    script = f'mount -t tmpfs none {hidden}; exec "$@"'
+    done = hark(
+        *world.words("/bin/true"), before=(*hide, script, "sh"), cwd=world.work, env=world.env()
+    )
+    assert_refused(done, HOST_FAULT, named, "hint: ")
+    assert not world.bundle.exists()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
     ("text", "patterns"),
     [
         ('allow_hosts = ["a.example"]\n\n[secrets\n', ("line 3", "TOML|toml|table|declaration")),
