@@ -27,7 +27,7 @@ _TIERS = {
 # What a run changes for the rest of the machine while it lasts. Measured by `make bench`.
 _COST = (
     "cost of sensors: while a run has them, each system call of every process on this machine\n"
-    "takes the kernel's slower path: the cheapest one about twice as long (2.6 times in the run)"
+    "takes the kernel's slower path: the cheapest one about twice as long (2.3 times in the run)"
 )
 
 
