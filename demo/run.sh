@@ -14,7 +14,16 @@ fi
 make -s setup
 
 # hark does not run as root from code that somebody else can write, unless told to.
-if [[ -z ${HARK_DEV:-} && -n $(find . -maxdepth 1 ! -user root -print -quit) ]]; then
+foreign() {
+	local path=$PWD
+	[[ -z $(find . -maxdepth 1 ! -user root -print -quit) ]] || return 0
+	until [[ $path == / ]]; do
+		[[ $(stat -c %u "$path") -eq 0 ]] || return 0
+		path=$(dirname "$path")
+	done
+	return 1
+}
+if [[ -z ${HARK_DEV:-} ]] && foreign; then
 	echo "demo: this tree is not owned by root: HARK_DEV=1 (hark records that)"
 	export HARK_DEV=1
 fi
@@ -22,6 +31,8 @@ fi
 rm -rf "$out"
 mkdir -p "$out/world" "$out/work"
 cp demo/agent.py "$out/work/"
+# The agent runs as the person behind sudo, who must own the workspace and the bundle's folder.
+[[ -z ${SUDO_UID:-} ]] || chown -R "$SUDO_UID:${SUDO_GID:-$SUDO_UID}" "$out"
 
 "$python" demo/stub.py "$out/world" &
 stub=$!
