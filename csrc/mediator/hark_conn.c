@@ -398,6 +398,15 @@ void hark_conn_next(struct hark_conn *conn)
 	hark_conn_flush(conn);
 }
 
+/* Something happened while nothing is read: input waits, a reset ends it. */
+static void unwanted(struct hark_conn *conn, uint32_t events, enum hark_reason reason)
+{
+	if (events & (EPOLLERR | EPOLLHUP))
+		hark_conn_kill(conn, reason);
+	else if (hark_stream_mute(&conn->stream))
+		hark_conn_kill(conn, HARK_REASON_INTERNAL);
+}
+
 static void conn_ready(struct hark_source *source, uint32_t events)
 {
 	struct hark_conn *conn = HARK_CONTAINER(source, struct hark_conn, stream.source);
@@ -408,19 +417,19 @@ static void conn_ready(struct hark_source *source, uint32_t events)
 		break;
 	case HARK_CONN_HANDSHAKE:
 		if (conn->hello == HARK_HELLO_HELD)
-			hark_conn_kill(conn, conn->reason); /* only a reset is reported now */
+			unwanted(conn, events, conn->reason);
 		else
 			handshake(conn);
 		break;
 	case HARK_CONN_OPEN:
-		if (events & (EPOLLERR | EPOLLHUP) && !conn->stream.reading) {
-			hark_conn_kill(conn, HARK_REASON_CLIENT_GONE);
-			break;
-		}
 		if (events & EPOLLOUT)
 			hark_conn_flush(conn);
-		if (conn->state == HARK_CONN_OPEN && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		if (conn->state != HARK_CONN_OPEN || !(events & ~(uint32_t)EPOLLOUT))
+			break;
+		if (conn->stream.reading)
 			read_pass(conn);
+		else
+			unwanted(conn, events, HARK_REASON_CLIENT_GONE);
 		break;
 	case HARK_CONN_LINGER:
 		if (events & EPOLLOUT)

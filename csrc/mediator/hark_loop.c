@@ -163,9 +163,13 @@ size_t hark_loop_round(struct hark_loop *loop, int timeout_ms)
 
 static int wait_ms(struct hark_loop *loop)
 {
+	uint64_t until = loop->timers ? loop->next_tick : HARK_TIME_NEVER;
+
 	if (loop->draining)
 		return HARK_LOOP_QUIET_MS;
-	return loop->timers ? hark_deadline_poll(loop->next_tick) : -1;
+	if (loop->wake_at && loop->wake_at < until)
+		until = loop->wake_at;
+	return hark_deadline_poll(until);
 }
 
 static void tick(struct hark_loop *loop)

@@ -47,6 +47,7 @@ struct hark_loop {
 	bool timers;        /* somebody has a deadline */
 	bool draining;      /* serve what is there, then call .drained */
 	uint64_t next_tick; /* CLOCK_MONOTONIC ns */
+	uint64_t wake_at;   /* `after` wants to run by then; 0: no matter */
 	bool (*ready_for_input)(void *ctx);
 	void (*tick)(void *ctx, uint64_t now);
 	void (*after)(void *ctx); /* end of a batch: free, ring the bell */

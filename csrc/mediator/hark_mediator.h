@@ -33,8 +33,8 @@
 enum hark_mediator_limit {
 	HARK_ROOM_MIN = 2097152, /* ring bytes that one pass over one source can never exceed */
 	HARK_READ_SIZE = 65536,
-	HARK_READS_PER_PASS = 4, /* fairness; what is left is queued as a task */
-	HARK_POOL_PER_SITE = 8,
+	HARK_READS_PER_PASS = 4,  /* fairness; what is left is queued as a task */
+	HARK_POOL_PER_SITE = 128, /* as many as an agent may use at once */
 	HARK_POOL_FRESH_MS =
 		3000, /* a request that may not be repeated wants a connection used lately */
 	HARK_INTERIM_MAX = 8, /* 1xx responses per request */

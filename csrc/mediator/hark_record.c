@@ -17,7 +17,25 @@ static uint64_t put(struct hark_recorder *rec, struct hark_rec_head *head, size_
 	head->subject = subject;
 	if (hark_ring_put(rec->ring, head, nfixed, var, nvar, &seq) != HARK_RING_OK)
 		rec->broken = true;
+	rec->fresh = true;
 	return seq;
+}
+
+void hark_record_bell(struct hark_recorder *rec, bool force)
+{
+	uint64_t now;
+
+	if (!rec->fresh && !force)
+		return;
+	now = hark_time_ns(CLOCK_MONOTONIC);
+	if (!rec->bell_at)
+		rec->bell_at = now + HARK_BELL_MS * HARK_NS_PER_MS;
+	if (!force && !rec->urgent && now < rec->bell_at)
+		return;
+	hark_ring_ring(rec->ring);
+	rec->fresh = false;
+	rec->urgent = false;
+	rec->bell_at = 0;
 }
 
 #define PUT(rec, r, kind, subject, var, nvar)                                                      \
@@ -195,5 +213,6 @@ uint64_t hark_record_refused(struct hark_recorder *rec, uint64_t exchange, uint6
 	memcpy(var, name, nname);
 	if (ndetail)
 		memcpy(var + nname, detail, ndetail);
+	rec->urgent = true;
 	return PUT(rec, m, HARK_REC_REFUSED, exchange, var, nname + ndetail);
 }

@@ -18,7 +18,12 @@
 struct hark_recorder {
 	struct hark_ring *ring; /* owned */
 	bool broken;
+	bool fresh;       /* records the consumer was not told of */
+	bool urgent;      /* one of them is waited for */
+	uint64_t bell_at; /* CLOCK_MONOTONIC ns, 0: no bell is due */
 };
+
+enum hark_record_limit { HARK_BELL_MS = 5 };
 
 /* What is known of a TLS connection, for CONN_TLS and UPSTREAM. Static texts of OpenSSL. */
 struct hark_tls_info {
@@ -35,6 +40,12 @@ struct hark_addr {
 	uint16_t port;
 	uint8_t addr[16];
 };
+
+/*
+ * End of a batch: ring for what is urgent at once, for the rest within HARK_BELL_MS, so that a busy
+ * agent does not wake the recorder twice per request. `force` rings now.
+ */
+void hark_record_bell(struct hark_recorder *rec, bool force);
 
 struct hark_addr hark_addr_of(const struct sockaddr_storage *ss);
 

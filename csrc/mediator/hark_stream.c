@@ -154,15 +154,25 @@ static bool open_for_data(const struct hark_stream *stream)
 	return !stream->ssl || SSL_is_init_finished(stream->ssl);
 }
 
-int hark_stream_watch(struct hark_stream *stream, bool reading)
+static int watch(struct hark_stream *stream, uint32_t input)
 {
-	uint32_t events = reading ? EPOLLIN : 0;
+	uint32_t events = input;
 
-	stream->reading = reading;
 	if (stream->want_write || (hark_buf_len(&stream->out) && open_for_data(stream)))
 		events |= EPOLLOUT;
 	/* Hang-ups and errors are always reported, so something must stay registered. */
 	return hark_loop_watch(stream->loop, &stream->source, events ? events : EPOLLET);
+}
+
+int hark_stream_watch(struct hark_stream *stream, bool reading)
+{
+	stream->reading = reading;
+	return watch(stream, reading ? EPOLLIN : stream->source.events & EPOLLIN);
+}
+
+int hark_stream_mute(struct hark_stream *stream)
+{
+	return watch(stream, 0);
 }
 
 void hark_stream_shut(struct hark_stream *stream)

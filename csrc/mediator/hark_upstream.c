@@ -546,8 +546,12 @@ static void up_ready(struct hark_source *source, uint32_t events)
 		return;
 	if (events & EPOLLOUT)
 		hark_upstream_flush(up);
-	if (up->state == HARK_UP_READY && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+	if (up->state != HARK_UP_READY || !(events & (EPOLLIN | EPOLLERR | EPOLLHUP)))
+		return;
+	if (has_room(up))
 		read_pass(up);
+	else if (hark_stream_mute(&up->stream))
+		fail(up, HARK_REASON_INTERNAL, "epoll");
 }
 
 static void up_task(struct hark_task *task)

@@ -52,7 +52,7 @@ static bool ready_for_input(void *ctx)
 	}
 	if (room >= HARK_ROOM_MIN)
 		return true;
-	hark_ring_ring(med->rec.ring);
+	hark_record_bell(&med->rec, true);
 	hark_ring_want_space(med->rec.ring);
 	/* The consumer may have read between the question and the wish. */
 	return hark_ring_room(med->rec.ring) >= HARK_ROOM_MIN;
@@ -78,7 +78,8 @@ static void after_batch(void *ctx)
 		hark_upstream_sweep(med);
 		med->any_dead = false;
 	}
-	hark_ring_ring(med->rec.ring);
+	hark_record_bell(&med->rec, false);
+	med->loop.wake_at = med->rec.bell_at;
 }
 
 static void on_drained(void *ctx)
@@ -95,6 +96,7 @@ static void on_drained(void *ctx)
 	for (up = med->upstreams; up; up = up->next)
 		hark_upstream_close(up);
 	after_batch(med);
+	hark_record_bell(&med->rec, true);
 	if (med->rec.broken)
 		hark_mediator_fail(med, "the record ring is broken");
 	else if (hark_links_drained(med, &err))
