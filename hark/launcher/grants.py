@@ -78,8 +78,8 @@ class LocalFiles:
         return "file" if os.path.isfile(path) else ""  # noqa: PTH113
 
     def executable(self, path: str) -> bool:
-        """Return whether this process may execute this file."""
-        return self.kind(path) == "file" and os.access(path, os.X_OK)
+        """Return whether this process may execute this file, by its effective ids."""
+        return self.kind(path) == "file" and os.access(path, os.X_OK, effective_ids=True)
 
     def head(self, path: str, size: int) -> bytes:
         """Return up to ``size`` first bytes; never blocks on a fifo."""

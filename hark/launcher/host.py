@@ -37,6 +37,7 @@ class HostFacts:
 
     top: tuple[TopEntry, ...]
     submounts: tuple[str, ...]  # mount points below /usr and /etc
+    mounts: tuple[str, ...]  # all others, without the kernel's own file systems
     cgroup: str
     pids: LimitPlace | None
     memory: LimitPlace | None
@@ -53,6 +54,7 @@ def read_facts(root: Path = Path("/")) -> HostFacts:
     return HostFacts(
         top=tuple(_top_entries(root)),
         submounts=submounts_of(mounts),
+        mounts=others_of(mounts),
         cgroup=cgroup,
         pids=_place("pids", cgroup, mounts, own, root),
         memory=_place("memory", cgroup, mounts, own, root),
@@ -92,6 +94,14 @@ def submounts_of(mountinfo: str) -> tuple[str, ...]:
     """Mount points below the shared trees: a cloned layer does not carry them along."""
     points = {point for _, point, _, _ in _mounts(mountinfo)}
     return tuple(sorted(p for p in points if p.startswith(tuple(s + "/" for s in _SHARED))))
+
+
+def others_of(mountinfo: str) -> tuple[str, ...]:
+    """Mount points that are neither below the shared trees nor the kernel's."""
+    away = ("/", *_SHARED, "/proc", "/sys", "/dev", "/run")
+    points = {point for _, point, _, _ in _mounts(mountinfo)}
+    below = tuple(f"{top}/" for top in away[1:])
+    return tuple(sorted(p for p in points if p not in away and not p.startswith(below)))
 
 
 def own_v2(mountinfo: str, own_cgroup: str) -> str:

@@ -38,6 +38,9 @@ CGROUP_PREFIX = "hark-"
 AGENT_NAME = "hark"
 LAYERS = "layers"  # folder of the run's folder: 0 workspace, 1.. write paths
 _HOME = "home"
+_KERNEL = ("/proc", "/dev", "/sys")
+_SHARED = ("/usr", "/etc")
+_OWN_INSIDE = ("/", "/run", "/tmp", "/var", "/var/tmp")  # noqa: S108 - names, not uses
 _TMP = ("/tmp", "/var/tmp")  # noqa: S108 - the run's own, not the host's
 
 
@@ -118,6 +121,7 @@ class LaunchPlan:
     ops: tuple[Op, ...]
     fds: tuple[str, ...]
     downgrades: tuple[Downgrade, ...]
+    notes: tuple[str, ...] = ()  # to print
 
     def encode(self) -> bytes:
         """Return the bytes for the sealed memfd."""
@@ -187,7 +191,12 @@ def compile_plan(request: LaunchRequest, caps: Capabilities, host: HostFacts) ->
     _host_side(b)
     _root(b)
     _agent(b)
-    return LaunchPlan(ops=tuple(b.ops), fds=tuple(b.fds), downgrades=tuple(b.downgrades))
+    return LaunchPlan(
+        ops=tuple(b.ops),
+        fds=tuple(b.fds),
+        downgrades=tuple(b.downgrades),
+        notes=tuple(_hidden_mounts(request, host)),
+    )
 
 
 def inside(path: str, folder: str) -> bool:
@@ -203,16 +212,39 @@ def _check_paths(request: LaunchRequest) -> None:
             f"{home} would be the agent's to change",
             "start hark in a project folder",
         )
-    for top in ("/proc", "/dev", "/sys", "/run", "/usr", "/etc", "/"):
-        if request.workspace == top or (top != "/" and inside(request.workspace, top)):
-            raise InputError(f"{request.workspace} cannot be a workspace", "it is a system folder")
+    if _is_system(request.workspace):
+        raise InputError(f"{request.workspace} cannot be a workspace", "it is a system folder")
+    for grant in request.read:
+        if grant.path in _OWN_INSIDE or any(inside(grant.path, p) for p in _KERNEL):
+            raise InputError(
+                f"{grant.path} cannot be shown",
+                f"every run has its own ({grant.reason})",
+                "name a folder below it",
+            )
     for grant in request.write:
+        if _is_system(grant.path):
+            raise InputError(f"write_paths: {grant.path} is a system folder")
         if grant.kind == "file":
             raise InputError(
                 f"write_paths: {grant.path} is a file",
                 "a writable layer covers folders",
                 "name its folder",
             )
+
+
+def _is_system(path: str) -> bool:
+    return path in _OWN_INSIDE or any(inside(path, p) for p in (*_KERNEL, "/run", *_SHARED))
+
+
+def _hidden_mounts(request: LaunchRequest, host: HostFacts) -> list[str]:
+    """Mount points below what is shown: a cloned layer holds one file system only."""
+    folders = [g.path for g in (*request.read, *request.write) if g.kind == "folder"]
+    folders.append(request.workspace)
+    return [
+        f"{point} is a mount of its own: inside, it is empty"
+        for point in host.mounts
+        if point not in folders and any(inside(point, f) and point != f for f in folders)
+    ]
 
 
 def _warden(b: _Builder) -> None:
@@ -293,7 +325,7 @@ def _root(b: _Builder) -> None:
             b.ops.append(ops.Link(target=entry.target, path=path))
         else:
             b.ops.append(_system_tree(path))
-    b.ops += [_system_tree(path) for path in ("/usr", "/etc", *b.host.submounts)]
+    b.ops += [_system_tree(path) for path in (*_SHARED, *b.host.submounts)]
     b.ops += [
         ops.Dev(shm_size=tmp),
         ops.Proc(),
@@ -308,7 +340,7 @@ def _root(b: _Builder) -> None:
 
 def _system_tree(path: str) -> Op:
     """A tree of the system: shown also where it cannot be idmapped, its owners then unknown."""
-    optional = Flag.NONE if path in ("/usr", "/etc") else Flag.OPTIONAL
+    optional = Flag.NONE if path in _SHARED else Flag.OPTIONAL
     flags = Flag.STAGED | Flag.IDMAP_OPTIONAL | optional
     return ops.Tree(source=path, path=path, userns=0, flags=flags)
 
@@ -388,7 +420,11 @@ def _below_home(b: _Builder) -> list[tuple[str, str, str]]:
 def _seen(b: _Builder, path: str) -> bool:
     """Whether the path is visible without a mount of its own."""
     folders = [g.path for g in b.request.read if g.kind == "folder" and g.path != path]
-    return any(inside(path, p) for p in ("/usr", "/etc", b.request.workspace, *folders))
+    if any(inside(path, shared) for shared in _SHARED):
+        return True
+    around = [f for f in (b.request.workspace, *folders) if inside(path, f)]
+    between = [m for m in b.host.mounts if inside(path, m)]
+    return any(not any(m != f and inside(m, f) for m in between) for f in around)
 
 
 def _person_mounts(b: _Builder) -> list[Op]:
@@ -403,12 +439,14 @@ def _person_mounts(b: _Builder) -> list[Op]:
         elif not inside(grant.path, r.person.home):
             found[grant.path] = ops.Link(target=grant.target, path=grant.path)
     found[r.person.home] = _home(b, r.person.home in found)
-    for n, (path, mode) in enumerate(
-        [(r.workspace, r.workspace_mode), *((g.path, r.workspace_mode) for g in r.write)]
-    ):
-        if n and inside(path, r.workspace):
+    found[r.workspace] = _writable(b, r.workspace, 0)
+    for n, grant in enumerate(r.write, 1):
+        if inside(grant.path, r.workspace):
             continue
-        found[path] = _writable(b, path, mode, n)
+        if grant.kind != "link":
+            found[grant.path] = _writable(b, grant.path, n)
+        elif not inside(grant.path, r.person.home):
+            found[grant.path] = ops.Link(target=grant.target, path=grant.path)
     return [found[path] for path in sorted(found, key=lambda p: (p.count("/"), p))]
 
 
@@ -433,9 +471,9 @@ def _home(b: _Builder, granted: bool) -> Op:
     return ops.Workspace(userns=b.layers_ns, source="", path=home, layer=layer, flags=flags)
 
 
-def _writable(b: _Builder, path: str, mode: Workspace, n: int) -> Op:
+def _writable(b: _Builder, path: str, n: int) -> Op:
     fd = b.fd(f"path:{path}")
-    if mode == "direct":
+    if b.request.workspace_mode == "direct":
         return ops.Direct(fd=fd, userns=b.layers_ns, source=path, path=path)
     layer = _run_path(b, f"{LAYERS}/{n}")
     return ops.Workspace(fd=fd, userns=b.layers_ns, source=path, path=path, layer=layer)

@@ -49,7 +49,8 @@ def check_tree(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def _what_runs() -> list[Path]:
-    found = [Path(entry) for entry in sys.path if entry]
+    # An editable install puts the name of a path hook there: no folder, and not relative to here.
+    found = [Path(entry) for entry in sys.path if entry and not entry.startswith("__editable__.")]
     found += [
         Path(file)
         for module in list(sys.modules.values())

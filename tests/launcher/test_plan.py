@@ -25,6 +25,7 @@ CAPS = Capabilities(kernel="6.1", landlock_abi=7, cgroup2="/sys/fs/cgroup", feat
 HOST = HostFacts(
     top=(TopEntry("bin", "usr/bin"), TopEntry("lib", "")),
     submounts=("/usr/local",),
+    mounts=("/data/disk", "/home/alice/project/volume"),
     cgroup="/sys/fs/cgroup/own",
     pids=LimitPlace(2),
     memory=LimitPlace(1, "/sys/fs/cgroup/memory/own"),
@@ -251,6 +252,31 @@ def test_downgrades_are_refused_unless_allowed(
 def test_folders_that_cannot_be_a_workspace(workspace: str):
     with pytest.raises(InputError):
         compiled(workspace=workspace)
+
+
+@pytest.mark.parametrize("path", ["/", "/proc/self", "/dev", "/sys/fs", "/tmp", "/var", "/run"])
+def test_folders_that_cannot_be_granted(path: str):
+    with pytest.raises(InputError, match="cannot be shown"):
+        compiled(read=(PathGrant(path, "folder", "read_paths"),))
+    with pytest.raises(InputError, match="system folder"):
+        compiled(write=(PathGrant(path, "folder", "write_paths"),))
+
+
+def test_mounts_that_would_be_empty_inside_are_named():
+    read = (PathGrant("/data", "folder", "x"), PathGrant("/other", "folder", "x"))
+    notes = compile_plan(replace(REQUEST, read=read), CAPS, HOST).notes
+    assert [note.split()[0] for note in notes] == ["/data/disk", "/home/alice/project/volume"]
+    granted = (*read, PathGrant("/data/disk", "folder", "x"))
+    plan = compile_plan(replace(REQUEST, read=granted), CAPS, HOST)
+    assert len(plan.notes) == 1
+    assert "/data/disk" in [op.path for op in only(list(plan.ops), ops.Tree)]
+
+
+def test_a_link_among_write_paths_is_a_link_inside():
+    write = (PathGrant("/out", "folder", "x"), PathGrant("/o", "link", "x", "/out"))
+    found = compiled(write=write)
+    assert ops.Link(target="/out", path="/o") in found
+    assert len(only(found, ops.Workspace)) == 3
 
 
 def test_a_file_as_write_path_is_an_error():
