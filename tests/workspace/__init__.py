@@ -1,0 +1,1 @@
+"""Real runs whose changes are shown, applied, undone and discarded."""
