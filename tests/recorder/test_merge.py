@@ -122,9 +122,21 @@ def test_the_newest_connect_before_the_accept_wins():
 
 def test_a_later_connect_does_not_own_an_earlier_accept():
     run = Playbook()
-    run.at(9, accepted(2, 1, 4000), handshake(3, 1), connect(8, 30, 4000))
+    run.at(9, connect(8, 30, 4000))
+    assert [line(e) for e in run.at(30)] == ["connect@8 30/30:?"]
+    run.at(31, accepted(2, 1, 4000), handshake(3, 1))  # read very late
+    run.at(32, udp(30, 40, 5353))
+    run.at(55)
+    run.at(60, question(29, 5353))
     run.end()
-    assert [line(e) for e in run.out if e.kind is Kind.CONN] == ["conn@3 -"]
+    assert [line(e) for e in run.out if e.kind in (Kind.CONN, Kind.DNS)] == ["conn@3 -", "dns@29 -"]
+
+
+def test_at_equal_times_the_connect_comes_first():
+    run = Playbook()
+    run.at(5, accepted(3, 1, 4000), handshake(3, 1), connect(3, 20, 4000))
+    run.at(23)
+    assert run.lines() == ["connect@3 20/20:?", "conn@3 20/20:?"]
 
 
 def test_a_port_used_again_without_a_record_of_its_own_stays_unknown():
