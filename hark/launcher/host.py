@@ -39,7 +39,7 @@ class HostFacts:
     submounts: tuple[str, ...]  # mount points below /usr and /etc
     mounts: tuple[str, ...]  # all others, without the kernel's own file systems
     cgroup: str
-    pids: LimitPlace | None
+    pids_v2: bool  # a cgroup made below our own can limit tasks
     memory: LimitPlace | None
     ipv6: bool
     passwd: bytes
@@ -56,8 +56,8 @@ def read_facts(root: Path = Path("/")) -> HostFacts:
         submounts=submounts_of(mounts),
         mounts=others_of(mounts),
         cgroup=cgroup,
-        pids=_place("pids", cgroup, mounts, own, root),
-        memory=_place("memory", cgroup, mounts, own, root),
+        pids_v2=_has_v2("pids", cgroup, root),
+        memory=_memory_place(cgroup, mounts, own, root),
         ipv6=(root / "proc/sys/net/ipv6/conf/default/accept_dad").exists(),
         passwd=(root / "etc/passwd").read_bytes(),
         group=(root / "etc/group").read_bytes(),
@@ -119,18 +119,20 @@ def _below(mounted: str, point: str, path: str) -> str:
     return (point.rstrip("/") + path).rstrip("/")
 
 
-def _place(
-    controller: str, cgroup: str, mountinfo: str, own_cgroup: str, root: Path
-) -> LimitPlace | None:
-    """Where this controller can limit a cgroup made below our own, if anywhere."""
+def _has_v2(controller: str, cgroup: str, root: Path) -> bool:
     subtree = root / cgroup.lstrip("/") / "cgroup.subtree_control"
-    if cgroup and subtree.exists() and controller in subtree.read_text().split():
+    return bool(cgroup) and subtree.exists() and controller in subtree.read_text().split()
+
+
+def _memory_place(cgroup: str, mountinfo: str, own_cgroup: str, root: Path) -> LimitPlace | None:
+    """Where the memory of a cgroup made below our own can be limited, if anywhere."""
+    if _has_v2("memory", cgroup, root):
         return LimitPlace(2)
     for line in own_cgroup.splitlines():
         _, controllers, path = line.split(":", 2)
-        if controller not in controllers.split(","):
+        if "memory" not in controllers.split(","):
             continue
         for mounted, point, kind, options in _mounts(mountinfo):
-            if kind == "cgroup" and controller in options.split(","):
+            if kind == "cgroup" and "memory" in options.split(","):
                 return LimitPlace(1, _below(mounted, point, path))
     return None

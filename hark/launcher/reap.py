@@ -61,7 +61,8 @@ def reap(host: HostFacts, runs: Path = RUNS) -> Reaped:
 
 def _cgroup_folders(host: HostFacts) -> list[Path]:
     found = [host.cgroup] if host.cgroup else []
-    found += [place.folder for place in (host.pids, host.memory) if place and place.folder]
+    if host.memory and host.memory.folder:
+        found.append(host.memory.folder)
     return [Path(folder) for folder in dict.fromkeys(found)]
 
 

@@ -15,6 +15,7 @@ from hark.errors import InputError, LaunchError
 from hark.launcher import host, ids, netrules, network, sources, trust
 from hark.launcher.reap import reap
 from hark.locations import libexec
+from hark.policy.model import Limits
 from launcher.rig import ALICE_ID, Box, alice
 
 if TYPE_CHECKING:
@@ -148,7 +149,11 @@ def test_the_rules_packages_data_is_there():
 # --- reaping
 @pytest.mark.kernel
 def test_what_a_killed_launcher_left_is_removed(box: MakeBox):
-    one = box(["/bin/sh", "-c", "echo x > written; echo ready; sleep 1000"]).start()
+    one = box(
+        ["/bin/sh", "-c", "echo x > written; echo ready; sleep 1000"],
+        limits=Limits(pids=64, memory=1 << 28),
+        allow_downgrades=("memory-limit",),
+    ).start()
     assert os.read(one.pipes["stdout"], 6) == b"ready\n"
     facts = host.read_facts()
     assert reap(facts, one.runs).removed == ()  # alive: not touched
@@ -158,17 +163,8 @@ def test_what_a_killed_launcher_left_is_removed(box: MakeBox):
     one.close()
     found = reap(facts, one.runs)
     names = [p for p in found.removed if one.request.run_id in p.name]
-    assert {p.parent for p in names} == {
-        Path(f)
-        for f in {
-            facts.cgroup,
-            *(
-                p.folder
-                for p in (facts.pids, facts.memory)
-                if p and p.folder and p is not facts.memory
-            ),
-        }
-    }
+    v1 = [facts.memory.folder] if facts.memory and facts.memory.version == 1 else []
+    assert {p.parent for p in names} == {Path(folder) for folder in (facts.cgroup, *v1)}
     assert all(not p.exists() for p in names)
     assert found.kept == (run,)
     assert sorted(p.name for p in run.iterdir()) == ["layers", "lock", "run.hark"]
@@ -184,7 +180,7 @@ def test_a_foreign_cgroup_of_that_name_is_left_alone(tmp_path: Path):
     path = Path(facts.cgroup) / "hark-NOTARUN"
     path.mkdir()
     try:
-        assert reap(replace(facts, pids=None, memory=None), tmp_path / "runs").removed == ()
+        assert reap(replace(facts, memory=None), tmp_path / "runs").removed == ()
         assert path.exists()
     finally:
         path.rmdir()

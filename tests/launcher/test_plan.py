@@ -27,7 +27,7 @@ HOST = HostFacts(
     submounts=("/usr/local",),
     mounts=("/data/disk", "/home/alice/project/volume"),
     cgroup="/sys/fs/cgroup/own",
-    pids=LimitPlace(2),
+    pids_v2=True,
     memory=LimitPlace(1, "/sys/fs/cgroup/memory/own"),
     ipv6=True,
     passwd=b"root:x:0:0::/root:/bin/sh",
@@ -222,6 +222,8 @@ def test_limits_go_where_the_host_has_them():
     (v1,) = only(found, ops.LimitV1)
     assert (v1.path, v1.file) == ("/sys/fs/cgroup/memory/own/hark-01TEST", "memory.limit_in_bytes")
     assert {(r.resource, r.hard) for r in only(found, ops.Rlimit)} == {(4, 0), (7, 256)}
+    found = list(compile_plan(REQUEST, CAPS, replace(HOST, pids_v2=False)).ops)
+    assert (6, 64) in {(r.resource, r.hard) for r in only(found, ops.Rlimit)}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +231,6 @@ def test_limits_go_where_the_host_has_them():
     [
         ("ipv6", {"ipv6": False}, {}),
         ("cgroup2", {"cgroup": ""}, {}),
-        ("pids-limit", {"pids": None}, {}),
         ("memory-limit", {"memory": None}, {}),
         ("landlock", {}, {"landlock_abi": 0}),
     ],
