@@ -31,7 +31,9 @@
 #define HARK_CONTAINER(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
 
 enum hark_mediator_limit {
-	HARK_ROOM_MIN = 2097152, /* ring bytes that one pass over one source can never exceed */
+	/* Ring bytes that one pass over one source can never exceed: 256 KiB read, as chunks of one
+	 * byte (6 on the wire), each a record of 48. */
+	HARK_ROOM_MIN = 4194304,
 	HARK_READ_SIZE = 65536,
 	HARK_READS_PER_PASS = 4,  /* fairness; what is left is queued as a task */
 	HARK_POOL_PER_SITE = 128, /* as many as an agent may use at once */

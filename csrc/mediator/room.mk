@@ -54,6 +54,13 @@ $(BUILD)/tests/mediator_%: tests/c/mediator_%.c $(MEDIATOR_PURE) $(BASE_SRCS) $(
 	$(Q)$(CC) $(CSTD) -O1 -g $(WARN) $(SAN) $(MEDIATOR_INC) $< $(MEDIATOR_PURE) $(BASE_SRCS) \
 		$(LLHTTP_OBJS) -o $@ -lcmocka
 
+# The cage itself: no sanitizer lives in it.
+$(BUILD)/tests/mediator_cage: tests/c/mediator_cage.c csrc/mediator/hark_sandbox.c $(BASE_SRCS) $(MEDIATOR_HDRS)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CSTD) $(CFLAGS) $(WARN) $(MEDIATOR_INC) $< csrc/mediator/hark_sandbox.c $(BASE_SRCS) \
+		-o $@ -lcmocka
+
 test-c-mediator: $(MEDIATOR_TEST_BINS)
 	$(Q)for t in $^; do $$t || exit 1; done
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -298,6 +300,18 @@ def test_data_left_inside_openssl_is_not_forgotten(rig: Callable[..., Rig]):
         assert data
         got += len(data)
     assert got == total
+
+
+def test_consumer_that_breaks_the_ring_ends_it(
+    rig: Callable[..., Rig], capfd: pytest.CaptureFixture[str]
+):
+    one = rig(scripted(OK))
+    one.recorder.stop()
+    with mmap.mmap(one.mediator.ring._memory.memfd, 4096) as page:
+        struct.pack_into("=Q", page, 128, 2**40)
+    one.connect()
+    assert one.mediator.wait(10) == 1
+    assert "ring" in capfd.readouterr().err
 
 
 def test_credentials_are_not_in_the_arguments(rig: Callable[..., Rig]):

@@ -359,6 +359,29 @@ def test_event_stream_keeps_its_boundaries(rig: Callable[..., Rig], burst: bool)
     assert deliveries == events  # none merged, none split
 
 
+def test_event_stream_of_single_bytes(rig: Callable[..., Rig]):
+    """The most records that input can make: the ring must hold them without a loss."""
+    n = 150_000
+
+    def serve(sock: socket.socket) -> None:
+        read_head(sock)
+        sock.sendall(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * n + b"0\r\n\r\n"
+        )
+        read_all(sock)
+
+    one = rig(serve, mode=PortMode.PLAIN, credentials=False)
+    sock = one.connect()
+    sock.sendall(GET % 1)
+    data = read_head(sock)[1]
+    while not data.endswith(b"\r\n0\r\n\r\n"):
+        data += sock.recv(1 << 20)
+    end = one.recorder.wait(ExchangeEnd)[0]
+    assert end.response_bytes == n
+    assert len([r for r in one.recorder.of(ResponseBody) if r.data == b"x"]) == n
+
+
 def test_small_chunks_elsewhere_may_be_joined_but_not_changed(rig: Callable[..., Rig]):
     parts = [os.urandom(37) for _ in range(500)]
     body = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n"
