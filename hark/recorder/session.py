@@ -98,7 +98,6 @@ class Session:
         self._urgent = selectors.DefaultSelector()  # what must not wait for a pause to end
         self._paced = False
         self._relay: Relay | None = None
-        self._terminal: TerminalRelay | None = None
         self._phase = _Phase.RUNNING
         self._deadline_ns = 0
         self._drained = False
@@ -120,6 +119,7 @@ class Session:
             self._tell_launch(Plain(MsgType.GO))
             while self._phase is not _Phase.DONE:
                 self._turn()
+            self._settle()
             sealed = self._seal()
             published = self._publish()
             if self._relay is not None:
@@ -182,7 +182,7 @@ class Session:
             self._selector.register(source.fileno(), selectors.EVENT_READ, callback)
         for channel in (self._in.launch, self._in.mediator, self._in.broker, self._in.signer):
             self._urgent.register(channel.fileno(), selectors.EVENT_READ)
-        self._urgent.register(self._wake.fileno(), selectors.EVENT_READ)
+        self._urgent.register(self._wake, selectors.EVENT_READ)
         self._bulk.register(self._in.ring.fileno(), selectors.EVENT_READ, _nothing)
         self._poll_bulk()
         if not isinstance(self._in.relay, tuple):
@@ -386,29 +386,27 @@ class Session:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        self._wake, bell = socket.socketpair()
-        for end in (self._wake, bell):
-            end.setblocking(False)
-        former_fd = signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
+        self._wake, bell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        former_fd = signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
         former = {number: signal.signal(number, _caught) for number in _HANDLED}
-        self._selector.register(self._wake.fileno(), selectors.EVENT_READ, self._on_signals)
+        self._selector.register(self._wake, selectors.EVENT_READ, self._on_signals)
         try:
             yield
         finally:
             for number, handler in former.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(former_fd)
-            self._wake.close()
-            bell.close()
+            os.close(self._wake)
+            os.close(bell)
 
     def _interrupted(self) -> bool:
         """Whether the operator wants no more of the output that is left."""
         with contextlib.suppress(BlockingIOError):
-            return any(number in _FORWARDED for number in self._wake.recv(4096))
+            return any(number in _FORWARDED for number in os.read(self._wake, 4096))
         return False
 
     def _on_signals(self) -> None:
-        for number in self._wake.recv(4096):
+        for number in os.read(self._wake, 4096):
             if number == signal.SIGWINCH:
                 if self._relay is not None:
                     self._relay.resized()
@@ -474,6 +472,11 @@ class Session:
             self._guarded(self._write_due, self._clock())
             if self._merger.next_due_ns() is None and self._merger.taken == before:
                 self._phase = _Phase.DONE
+
+    def _settle(self) -> None:
+        """Say which service died first: one is often noticed before the one that it followed."""
+        if self._end.by_service and (found := self._in.children.culprit()):
+            self._end.settled(*found)
 
     # --- the last events --------------------------------------------------------------------------
 
@@ -556,12 +559,15 @@ class Session:
         )
 
     def _release(self) -> None:
+        if isinstance(self._relay, TerminalRelay):
+            self._relay.restore()  # before a bug's traceback is printed
         self._digests.close()
         self._bulk.close()
         self._urgent.close()
         self._selector.close()
         for peer in (self._in.mediator, self._in.broker, self._in.signer, self._in.launch):
             peer.close()  # which ends the three services
+        self._in.children.wait()
 
 
 def _all(

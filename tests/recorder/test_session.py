@@ -18,7 +18,7 @@ from hark.bundle.verify import Verdict
 from hark.errors import InternalError
 from hark.kernel.records import ExeId, RingStats, SyscallCount
 from hark.policy import control
-from hark.policy.control import ExitCause, MsgType, Plain
+from hark.policy.control import ExitCause, MsgType, PeerClosed, Plain
 from hark.recorder.merge import Merger
 from hark.recorder.stdio import PipeRelay
 
@@ -390,6 +390,27 @@ def test_a_full_disk_kills_the_agent_and_what_is_there_is_sealed(small_disk: Pat
     assert loss[4] == "recorder"
     assert loss[5] > 0
     assert rig.verify().verdict is Verdict.VERIFIED
+
+
+def test_a_bug_in_the_recorder_lets_go_of_everything(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+    """Closed sockets are what hark-launch acts on; the bundle is a prefix that verifies."""
+    rig.agent = "exec sleep 60"
+    monkeypatch.setattr(Merger, "take_packet", lambda *_: 1 / 0)
+
+    def launch() -> None:
+        rig.start_agent()
+        rig.packets.put(t.packet(ms_now(), 1))
+        with pytest.raises(PeerClosed):
+            rig.launch.expect(lambda _: False)
+        rig.process.kill()
+
+    with pytest.raises(ZeroDivisionError):
+        rig.run(launch, ordinary="")
+    for thread in rig.threads:
+        thread.join(WAIT_S)
+    assert not rig.errors
+    assert rig.process.wait(WAIT_S) == -signal.SIGKILL
+    assert rig.verify().verdict is Verdict.TRUNCATED
 
 
 def test_a_full_ring_is_read_in_parts_and_to_its_end(rig: Rig, monkeypatch: pytest.MonkeyPatch):
