@@ -17,7 +17,7 @@ enum hark_msg_type {
 	HARK_MSG_STARTED = 2,   /* fds: pty master where the plan asked for one */
 	HARK_MSG_EXITED = 3,
 	HARK_MSG_PUBLISHED = 4,
-	HARK_MSG_FAILED = 5, /* set-up failed: nothing of the run exists any more */
+	HARK_MSG_FAILED = 5, /* no agent: nothing of it is left; after GO, SEALED follows */
 	HARK_MSG_EXE = 6,    /* answer to OPEN_EXE; fds: the executable, or none */
 	HARK_MSG_JOB = 7,    /* the agent's job stopped or continued (terminal runs) */
 

@@ -46,6 +46,7 @@ struct warden {
 	pid_t pid;
 	int fd;
 	uint32_t cause;
+	bool begun;    /* GO came: the bundle holds a run */
 	bool watching; /* the deaths of the other parties still matter */
 	bool recorder_gone;
 };
@@ -307,6 +308,7 @@ static int await_go(struct warden *w, struct hark_err *err)
 		hark_fd_close_all(w->fds.fd, w->fds.n);
 	if (ev != EV_MSG || w->msg.head.type != HARK_MSG_GO)
 		return event_failed(w, ev, "go", err);
+	w->begun = true;
 	return 0;
 }
 
@@ -624,23 +626,29 @@ static void clean_up(struct launch *l)
 		dprintf(STDERR_FILENO, "hark: warning: %s\n", err.what);
 }
 
-static int finish(struct warden *w)
+/* The recorder seals, the bundle goes to its place, the run's folder goes. */
+static int close_run(struct warden *w)
 {
-	bool publish;
+	const bool publish = await_sealed(w);
 	int code = 0;
 
-	end_tree(w);
-	send_exited(w);
-	publish = await_sealed(w);
 	clean_up(w->l);
 	if (publish)
 		code = publish_bundle(w->l);
 	remove_run_dir(w->l);
 	send_published(w, code);
-	return code ? 1 : 0;
+	return code;
 }
 
-/* Nothing may stay; the recorder is told last, when that is true. */
+static int finish(struct warden *w)
+{
+	end_tree(w);
+	send_exited(w);
+	return close_run(w) ? 1 : 0;
+}
+
+/* Nothing of the agent may stay; the recorder is told when that is true. Before GO there is no
+ * record of a run either; after it the bundle says what failed, and is published. */
 static int fail(struct warden *w, const struct hark_err *why)
 {
 	union hark_msg msg = {.failed = {.err = (uint32_t)why->err, .op = w->l->at_op}};
@@ -648,14 +656,15 @@ static int fail(struct warden *w, const struct hark_err *why)
 
 	hark_err_init(&err);
 	end_tree(w);
-	clean_up(w->l);
+	if (!w->begun)
+		clean_up(w->l);
 	memcpy(msg.failed.what, why->what, sizeof(msg.failed.what));
 	memcpy(msg.failed.hint, why->hint, sizeof(msg.failed.hint));
-	if (w->recorder_gone)
-		return 1;
-	if (hark_chan_send(&w->l->rec, &msg, HARK_MSG_FAILED, 0, NULL, 0, hark_deadline_ms(SEND_MS),
-			   &err))
-		return 1;
+	if (!w->recorder_gone && hark_chan_send(&w->l->rec, &msg, HARK_MSG_FAILED, 0, NULL, 0,
+						hark_deadline_ms(SEND_MS), &err))
+		w->recorder_gone = true;
+	if (w->begun)
+		(void)close_run(w);
 	return 1;
 }
 

@@ -531,18 +531,23 @@ def test_a_folder_the_person_cannot_write_refuses_the_bundle(box: MakeBox, place
 
 
 def test_a_working_folder_that_is_not_there_fails_with_words(box: MakeBox):
-    one = sh(box, "true", cwd="/no/such")
+    one = sh(box, "true", cwd="/no/such", destination="out.hark")
     with pytest.raises(LaunchError, match="working folder /no/such") as info:
         one.start()
     assert "at plan step" in info.value.cause
+    one.launcher.channel.send(Sealed(1))
+    assert one.launcher.channel.expect(Published, 10)[0].err == 0
     assert one.wait() == 1
     assert leftovers(one) == []
+    assert (one.tmp / "dest" / "out.hark").exists()
+    assert list(one.runs.iterdir()) == []
 
 
 def test_a_filter_the_kernel_refuses_fails_with_words(box: MakeBox):
     one = sh(box, "true", seccomp=b"\xff" * 8)
     with pytest.raises(LaunchError, match="seccomp"):
         one.start()
+    one.launcher.close()
     assert one.wait() == 1
     assert leftovers(one) == []
 
