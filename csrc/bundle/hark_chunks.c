@@ -6,37 +6,75 @@
 
 #include "blake3.h"
 #include "hark_bundle.h"
+#include "hark_hash.h"
 
 enum {
 	GEAR_WINDOW = 64, /* a bit of the gear hash forgets what is further back */
 	NORMALISE_BITS = 2
 };
 
+/* Salted chunks that wait to be hashed side by side. */
+struct group {
+	struct hark_hash_key key;
+	uint8_t *scratch; /* HARK_HASH_LANES messages of HARK_HASH_MEDIUM_MAX bytes */
+	const uint8_t *in[HARK_HASH_LANES];
+	uint32_t sizes[HARK_HASH_LANES];
+	uint8_t *out[HARK_HASH_LANES];
+	size_t n;
+};
+
+static void flush(struct group *g)
+{
+	hark_hash_medium(&g->key, g->in, g->sizes, g->n, g->out);
+	g->n = 0;
+}
+
+static void add(struct group *g, const uint8_t *salt, const uint8_t *data, uint32_t size,
+		uint8_t *out)
+{
+	uint8_t *message = g->scratch + g->n * HARK_HASH_MEDIUM_MAX;
+
+	memcpy(message, salt, HARK_SALT_SIZE);
+	memcpy(message + HARK_SALT_SIZE, data, size);
+	g->in[g->n] = message;
+	g->sizes[g->n] = HARK_SALT_SIZE + size;
+	g->out[g->n++] = out;
+	if (g->n == HARK_HASH_LANES)
+		flush(g);
+}
+
+static void commit_large(const uint8_t *key, const uint8_t *salt, const uint8_t *data,
+			 uint32_t size, uint8_t *out)
+{
+	blake3_hasher hasher;
+
+	blake3_hasher_init_keyed(&hasher, key);
+	blake3_hasher_update(&hasher, salt, HARK_SALT_SIZE);
+	blake3_hasher_update(&hasher, data, size);
+	blake3_hasher_finalize(&hasher, out, HARK_HASH_SIZE);
+}
+
 int hark_chunks_commit(const uint8_t *data, const uint32_t *sizes, const uint8_t *salts, uint32_t n,
 		       const uint8_t *key, uint8_t *out)
 {
-	blake3_hasher hasher;
-	uint8_t *message = NULL;
-	size_t room = 0;
+	struct group g = {.n = 0};
 
+	g.scratch = malloc((size_t)HARK_HASH_LANES * HARK_HASH_MEDIUM_MAX);
+	if (!g.scratch)
+		return -ENOMEM;
+	hark_hash_key_init(&g.key, key);
 	for (uint32_t i = 0; i < n; i++) {
-		size_t size = HARK_SALT_SIZE + (size_t)sizes[i];
+		const uint8_t *salt = salts + (size_t)HARK_SALT_SIZE * i;
+		uint8_t *to = out + (size_t)HARK_HASH_SIZE * i;
 
-		if (size > room) {
-			free(message);
-			room = size * 2;
-			message = malloc(room);
-			if (!message)
-				return -ENOMEM;
-		}
-		memcpy(message, salts + (size_t)HARK_SALT_SIZE * i, HARK_SALT_SIZE);
-		memcpy(message + HARK_SALT_SIZE, data, sizes[i]);
-		blake3_hasher_init_keyed(&hasher, key);
-		blake3_hasher_update(&hasher, message, size);
-		blake3_hasher_finalize(&hasher, out + (size_t)HARK_HASH_SIZE * i, HARK_HASH_SIZE);
+		if (sizes[i] <= HARK_HASH_MEDIUM_MAX - HARK_SALT_SIZE)
+			add(&g, salt, data, sizes[i], to);
+		else
+			commit_large(key, salt, data, sizes[i], to);
 		data += sizes[i];
 	}
-	free(message);
+	flush(&g);
+	free(g.scratch);
 	return 0;
 }
 

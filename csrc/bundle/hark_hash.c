@@ -79,6 +79,92 @@ void hark_hash_lanes(const struct hark_hash_key *key, const uint8_t *const *in,
 	}
 }
 
+/* Chaining values of one message's BLAKE3 chunks, and how many whole ones come before its tail. */
+struct medium {
+	uint8_t cvs[HARK_HASH_MEDIUM_MAX / BLAKE3_CHUNK_LEN * HASH];
+	size_t tail;
+};
+
+/* BLAKE3 chunk number `k` of every message in which it is whole and not the last. */
+static void hash_column(const struct hark_hash_key *key, const uint8_t *const *in, size_t n,
+			size_t k, struct medium *messages)
+{
+	const uint8_t *p[HARK_HASH_LANES];
+	size_t who[HARK_HASH_LANES];
+	uint8_t cvs[HARK_HASH_LANES * HASH];
+	size_t lanes = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (k < messages[i].tail) {
+			who[lanes] = i;
+			p[lanes++] = in[i] + BLAKE3_CHUNK_LEN * k;
+		}
+	blake3_hash_many(p, lanes, BLAKE3_CHUNK_LEN / BLOCK, key->words, k, false, KEYED_HASH,
+			 CHUNK_START, CHUNK_END, cvs);
+	for (size_t i = 0; i < lanes; i++)
+		memcpy(messages[who[i]].cvs + HASH * k, cvs + HASH * i, HASH);
+}
+
+/* The last BLAKE3 chunk of a message, of 1 to 1024 bytes. */
+static void hash_tail(const struct hark_hash_key *key, const uint8_t *in, size_t size,
+		      struct medium *m)
+{
+	uint8_t end = m->tail == 0 ? CHUNK_END | ROOT : CHUNK_END;
+	uint8_t start = CHUNK_START;
+	uint8_t last[BLOCK] = {0};
+	uint32_t cv[8];
+
+	memcpy(cv, key->words, sizeof(cv));
+	for (; size > BLOCK; size -= BLOCK, in += BLOCK, start = 0)
+		blake3_compress_in_place(cv, in, BLOCK, m->tail, KEYED_HASH | start);
+	memcpy(last, in, size);
+	blake3_compress_in_place(cv, last, (uint8_t)size, m->tail,
+				 (uint8_t)(KEYED_HASH | start | end));
+	store_cv_words(m->cvs + HASH * m->tail, cv);
+}
+
+/* Pair neighbours until one is left; an odd one moves up. This is BLAKE3's left-full tree. */
+static void join(const struct hark_hash_key *key, struct medium *m)
+{
+	size_t count = m->tail + 1;
+	uint32_t cv[8];
+
+	while (count > 1) {
+		uint8_t flags = KEYED_HASH | PARENT | (count == 2 ? ROOT : 0);
+
+		for (size_t i = 0; i < count / 2; i++) {
+			memcpy(cv, key->words, sizeof(cv));
+			blake3_compress_in_place(cv, m->cvs + BLOCK * i, BLOCK, 0, flags);
+			store_cv_words(m->cvs + HASH * i, cv);
+		}
+		if (count % 2 != 0)
+			memcpy(m->cvs + HASH * (count / 2), m->cvs + HASH * (count - 1), HASH);
+		count = (count + 1) / 2;
+	}
+}
+
+void hark_hash_medium(const struct hark_hash_key *key, const uint8_t *const *in,
+		      const uint32_t *sizes, size_t n, uint8_t *const *out)
+{
+	struct medium messages[HARK_HASH_LANES];
+	size_t longest = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		messages[i].tail = (sizes[i] - 1) / BLAKE3_CHUNK_LEN;
+		if (messages[i].tail > longest)
+			longest = messages[i].tail;
+	}
+	for (size_t k = 0; k < longest; k++)
+		hash_column(key, in, n, k, messages);
+	for (size_t i = 0; i < n; i++) {
+		size_t at = BLAKE3_CHUNK_LEN * messages[i].tail;
+
+		hash_tail(key, in[i] + at, sizes[i] - at, &messages[i]);
+		join(key, &messages[i]);
+		memcpy(out[i], messages[i].cvs, HASH);
+	}
+}
+
 void hark_keyed(const uint8_t *key, const uint8_t *data, size_t size, uint8_t *out)
 {
 	blake3_hasher hasher;

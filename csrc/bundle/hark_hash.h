@@ -10,8 +10,9 @@
 #include <stdint.h>
 
 enum hark_hash_limit {
-	HARK_HASH_LANES = 16,      /* messages per call of the widest implementation */
-	HARK_HASH_SHORT_MAX = 1024 /* one BLAKE3 chunk */
+	HARK_HASH_LANES = 16,        /* messages per call of the widest implementation */
+	HARK_HASH_SHORT_MAX = 1024,  /* one BLAKE3 chunk */
+	HARK_HASH_MEDIUM_MAX = 17408 /* 17 of them: a chunk of the small rule and its salt */
 };
 
 /* Keys as the words the compression function takes. */
@@ -34,5 +35,12 @@ void hark_hash_pairs(const struct hark_hash_key *key, const uint8_t *in, size_t 
  */
 void hark_hash_lanes(const struct hark_hash_key *key, const uint8_t *const *in,
 		     const uint32_t *sizes, size_t n, size_t full, uint8_t *const *out);
+
+/*
+ * Up to HARK_HASH_LANES messages of 1 to HARK_HASH_MEDIUM_MAX bytes each, whatever their sizes:
+ * BLAKE3 chunks of the same number are hashed side by side.
+ */
+void hark_hash_medium(const struct hark_hash_key *key, const uint8_t *const *in,
+		      const uint32_t *sizes, size_t n, uint8_t *const *out);
 
 #endif

@@ -108,28 +108,40 @@ class _ChunkStore:
         table = []
         self._references += len(sizes)
         reuse = self._references < _reference_budget(self.count)
-        for i, start in enumerate(starts):
-            digest = digests[HASH_SIZE * i : HASH_SIZE * (i + 1)]
-            known = self._seen.get(digest) if reuse else None
-            if known is None:
-                known = self._new(digest, body[start : ends[i]], seed)
-            numbers.append(known[0])
-            table.append(known[1])
+        keys = [digests[at : at + HASH_SIZE] for at in range(0, len(digests), HASH_SIZE)]
+        fresh: dict[bytes, bytes] = {}
+        for i, digest in enumerate(keys):
+            if not reuse or digest not in self._seen:
+                fresh[digest] = body[starts[i] : ends[i]]
+        if fresh:
+            self._store(fresh, seed)
+        for digest in keys:
+            number, row = self._seen[digest]
+            numbers.append(number)
+            table.append(row)
+        self._forget_oldest()
         root = blob_root(self._core, len(body), b"".join(table))
         return cbor.BlobRef(len(body), root, _ranges(numbers))
 
-    def _new(self, digest: bytes, chunk: bytes, seed: bytes) -> tuple[int, bytes]:
-        salt = self._core.xof(seed, b"chunk", SALT_SIZE, SALT_SIZE * (self.count - self.first))
-        commitment = self._core.commit_chunks(chunk, [len(chunk)], salt, DOMAINS.chunk)
-        known = (self.count, struct.pack(">I", len(chunk)) + commitment)
-        if len(self._seen) >= limits.BUNDLE_DEDUP_CHUNKS:
+    def _store(self, fresh: dict[bytes, bytes], seed: bytes) -> None:
+        """Give new chunks, by digest, their numbers and commitments."""
+        place = SALT_SIZE * (self.count - self.first)
+        salts = self._core.xof(seed, b"chunk", SALT_SIZE * len(fresh), place)
+        chunks = list(fresh.values())
+        sizes = [len(chunk) for chunk in chunks]
+        joined = b"".join(chunks)
+        table = self._core.commit_chunks(joined, sizes, salts, DOMAINS.chunk)
+        for i, (digest, size) in enumerate(zip(fresh, sizes, strict=True)):
+            row = struct.pack(">I", size) + table[HASH_SIZE * i : HASH_SIZE * (i + 1)]
+            self._seen[digest] = (self.count + i, row)
+        self.count += len(fresh)
+        self.sizes += sizes
+        self.data.append(joined)
+        self.bytes += len(joined)
+
+    def _forget_oldest(self) -> None:
+        while len(self._seen) > limits.BUNDLE_DEDUP_CHUNKS:
             del self._seen[next(iter(self._seen))]
-        self._seen[digest] = known
-        self.count += 1
-        self.sizes.append(len(chunk))
-        self.data.append(chunk)
-        self.bytes += len(chunk)
-        return known
 
 
 def _reference_budget(chunks: int) -> int:

@@ -235,9 +235,7 @@ class _View:
         if isinstance(item, BlobRef):
             return f"<{size_text(item.length)}>"
         if isinstance(item, bytes):
-            if name in _ADDRESSES and len(item) in (4, 16):
-                return str(ipaddress.ip_address(item))
-            return item.hex() if name in _HASHES else printable(item, limit)
+            return _bytes_text(name, item, limit)
         if isinstance(item, list):
             inside = ", ".join(self._item(name, value, limit) for value in item)
             return printable(f"[{inside}]", limit)
@@ -245,3 +243,11 @@ class _View:
             pairs = (f"{printable(str(k))}: {self._item('', v, limit)}" for k, v in item.items())
             return printable(f"{{{', '.join(pairs)}}}", limit)
         return printable(str(item), limit)
+
+
+def _bytes_text(name: str, item: bytes, limit: int | None) -> str:
+    if name in _ADDRESSES and len(item) in (4, 16):
+        return str(ipaddress.ip_address(item))
+    if name in _HASHES:
+        return item.hex() if limit is None else item.hex()[:16]
+    return printable(item, limit)

@@ -55,10 +55,13 @@ def add_trust_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trusted-keys", type=Path, metavar="FILE", help="trusted keys; one a line, then a name"
     )
-    parser.add_argument("--host-key", type=Path, default=HOST_KEY, metavar="FILE", help=SUPPRESS)
-
-
-SUPPRESS = "==SUPPRESS=="  # argparse's own mark, without importing it here
+    parser.add_argument(
+        "--host-key",
+        type=Path,
+        default=HOST_KEY,
+        metavar="FILE",
+        help=f"what counts as this host's key (default {HOST_KEY})",
+    )
 
 
 def trust_of(args: argparse.Namespace) -> Any:

@@ -131,3 +131,21 @@ def test_chunk_commitments_are_equal():
     results = [core.commit_chunks(data, sizes, salts, DOMAINS.chunk) for core in CORES]
     assert results[0] == results[1]
     assert results[0][:32] == blake3(salts[:16] + data[:1], key=DOMAINS.chunk).digest()
+
+
+MIXED = [1, 17, 500, 1007, 1008, 1009, 2031, 2032, 2033, 3056, 5000, 8176, 16384, 17391, 17392]
+MIXED += [17393, 30_000, 100_000]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chunks_of_mixed_sizes_hashed_side_by_side_are_blake3(seed: int):
+    rand = random.Random(seed)  # noqa: S311
+    sizes = [rand.choice((*MIXED, rand.randrange(1, 6000))) for _ in range(1 + 4 * seed)]
+    data = rand.randbytes(sum(sizes))
+    salts = rand.randbytes(16 * len(sizes))
+    table = NATIVE.commit_chunks(data, sizes, salts, DOMAINS.chunk)
+    at = 0
+    for i, size in enumerate(sizes):
+        message = salts[16 * i : 16 * (i + 1)] + data[at : at + size]
+        assert table[32 * i : 32 * (i + 1)] == blake3(message, key=DOMAINS.chunk).digest(), size
+        at += size
