@@ -49,6 +49,8 @@ _NAMES = {
     "init-died": "the init of the run",
     "launcher-died": "hark-launch",
 }
+_SERVICES = frozenset({"mediator-died", "broker-died", "signer-died"})
+_DEATHS = frozenset(f"{_NAMES[reason]} died" for reason in _SERVICES)
 
 
 def died(reason: str, cause: str) -> HarkError:
@@ -85,6 +87,18 @@ class Ending:
             self.failed(cause, died(cause, "the agent was stopped"))
         if not self.reason:
             self.reason = "killed" if msg.cause == ExitCause.KILLED else "exited"
+
+    @property
+    def by_service(self) -> bool:
+        """Whether the death of a service is what ended the run."""
+        return self.reason in _SERVICES
+
+    def settled(self, service: str, how: str) -> None:
+        """Take the parent's word on which service ended first: it outranks who was noticed."""
+        reason = f"{service}-died"
+        self.reason = self.detail = ""
+        self.errors = [e for e in self.errors if e.what not in _DEATHS]
+        self.failed(reason, died(reason, how))
 
     @property
     def exit_code(self) -> int:

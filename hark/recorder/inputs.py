@@ -6,8 +6,10 @@ that this room depends on nobody's internals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from hark.recorder.children import Children
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,7 +90,8 @@ class SessionInputs:
     ``writer``: header, run_start and head 0 are on disk. ``relay``: a ``PipeRelay``, or the
     operator's terminal as (input, output): then HARK_MSG_STARTED brings the agent's. ``bundle``
     and ``output`` are for messages only. ``netns_cookie`` comes from HARK_MSG_NET_READY. ``launch``
-    was not told GO yet.
+    was not told GO yet. ``written``: the layers whose folders come with HARK_MSG_EXITED, in their
+    order. ``children``: whom this process is the parent of.
     """
 
     writer: Writer
@@ -105,6 +108,7 @@ class SessionInputs:
     relay: Relay | tuple[int, int]
     bundle: str
     output: str
+    children: Children = field(default_factory=Children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

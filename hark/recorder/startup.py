@@ -53,6 +53,7 @@ from hark.policy import control, privileges
 from hark.policy.control import Channel, ExitCause, MsgType, Plain
 from hark.policy.environment import CA_PATH, ca_bind_targets
 from hark.recorder import signer
+from hark.recorder.children import Children
 from hark.recorder.session import Session, SessionInputs, sign_by
 from hark.recorder.stdio import PipeRelay
 from hark.recorder.translate import compact
@@ -86,6 +87,7 @@ class _Parties:
     broker: Channel
     signer: Channel
     mediator: MediatorProcess
+    pids: dict[str, int]
     pidfds: dict[str, int]
     public_key: bytes
 
@@ -208,14 +210,11 @@ def _start_parties(run: Prepared, slot: Slot, undo: ExitStack) -> _Parties:
     )
     undo.callback(mediator.close)
     from_mediator.close()
-    pidfds = {
-        "broker": os.pidfd_open(broker_pid),
-        "signer": os.pidfd_open(signer_pid),
-        "mediator": mediator.pidfd(),
-    }
+    pids = {"broker": broker_pid, "signer": signer_pid, "mediator": mediator.pid}
+    pidfds = {name: os.pidfd_open(pid) for name, pid in pids.items()}
     key = _public_key(signer_channel)
     _wait_ready(broker_channel)
-    return _Parties(broker_channel, signer_channel, mediator, pidfds, key)
+    return _Parties(broker_channel, signer_channel, mediator, pids, pidfds, key)
 
 
 def _fork(main: Callable[[socket.socket], Any]) -> tuple[Channel, int]:
