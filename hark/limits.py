@@ -29,7 +29,7 @@ OPEN_FILES_LEAST = 16
 OPEN_FILES_MOST = 1 << 20  # the kernel's default fs.nr_open
 
 # --- recorder -------------------------------------------------------------------------------------
-MERGE_HOLD_NS = 20_000_000  # streams race by scheduling delays; 20 ms covers two ticks of a busy core
+MERGE_HOLD_NS = 20_000_000  # streams race by scheduling; 20 ms are two ticks of a busy core
 MERGE_HELD_MAX_RECORDS = 200_000  # a stall must not take the machine's memory: then write unmerged
 MERGE_HELD_MAX_BYTES = 32 << 20  # twice the mediator's ring, so a full ring still merges
 MERGE_PAUSE_BYTES = 8 << 20  # above this, streams that can wait (mediator, stdio) are not read
@@ -122,7 +122,7 @@ NFLOG_DATAGRAM_BYTES = 1 << 16  # the kernel's largest buffer of one group (NFUL
 NFLOG_DATAGRAMS_PER_POLL = 1024  # then the other streams have their turn
 
 # --- launcher -------------------------------------------------------------------------------------
-LAUNCH_SETUP_MS = 15_000  # building a sandbox takes some ms; a cold disk or a slow mount takes longer
+LAUNCH_SETUP_MS = 15_000  # some ms of work; a cold disk or a slow mount takes longer
 LAUNCH_GO_MS = 60_000  # nft rules, BPF links and the first signed head lie between
 LAUNCH_SEAL_MS = 180_000  # draining and sealing a long run; then the prefix is published as it is
 LAUNCH_OPEN_S = 10.0  # opening one path as the person; a dead network share must not hang hark
@@ -130,7 +130,7 @@ LAUNCH_ROOT_BYTES = 64 << 20  # the private root holds folders and a few given f
 LAUNCH_RUN_BYTES = 64 << 20  # /run inside
 LAUNCH_FDS_PER_MESSAGE = 16  # HARK_CHAN_FDS
 LAUNCH_SHEBANG_DEPTH = 6  # the kernel stops at 5
-LAUNCH_HEAD_BYTES = 4096  # of a program, to tell what it is; a longer #! line is refused by the kernel
+LAUNCH_HEAD_BYTES = 4096  # of a program, to tell what it is; the kernel refuses a longer #! line
 
 # --- mediator -------------------------------------------------------------------------------------
 # Bounds of its traffic are enum hark_limit in csrc/mediator/hark_policy.h.
@@ -153,6 +153,10 @@ WORKSPACE_COPY_BYTES = 1 << 20  # one read while copying or hashing
 WORKSPACE_BATCH = 128  # changes that share one wait for the disk
 WORKSPACE_BATCH_BYTES = 64 << 20
 WORKSPACE_JOURNAL_BYTES = 512 << 20  # three lines for each change, with long paths
+WRITE_SET_ENTRIES_MOST = 100_000  # rows in the bundle, some 10 MB
+WRITE_SET_DIGEST_BYTES = 2 << 30  # content read for it at the end of a run: 2 s from the cache
+WRITE_SET_FILE_BYTES = 64 << 30  # a sparse file costs its whole length
+WRITE_SET_S = 20.0  # listing and hashing; what is not reached by then is said to be missing
 WORKSPACE_DIFF_BYTES = 1 << 20  # a larger file is not shown line by line
 
 # --- replay ---------------------------------------------------------------------------------------

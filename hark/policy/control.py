@@ -119,13 +119,13 @@ class ExitCause(IntEnum):
     LAUNCHER = 7
 
 
-class PeerClosed(HarkError):  # noqa: N818 - named for what happened
+class PeerClosed(HarkError):
     """The other end of a control socket is gone: the run ends the fail-closed way."""
 
     exit_code = 125
 
 
-class PeerBroken(HarkError):  # noqa: N818 - named for what happened
+class PeerBroken(HarkError):
     """The other end sent something that is not the next known message."""
 
     exit_code = 125
