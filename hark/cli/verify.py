@@ -155,6 +155,9 @@ def _properties(report: VerifyReport) -> list[tuple[str, str]]:
         if header.parent is not None:
             rows.append(("parent", f"{ulid_text(header.parent.run_id)}"))
     rows.append(("events", _events_text(report)))
+    if report.first_head is not None and report.last_head is not None:
+        first, last = (time_text(h.unix_ns) for h in (report.first_head, report.last_head))
+        rows.append(("signed", f"first head {first}, last head {last}"))
     rows.append(("root", report.root.hex()))
     rows.append(("bodies", f"{report.chunks} chunks, {size_text(report.body_bytes)} referred to"))
     rows.append(("ended", _end_text(report)))
@@ -193,7 +196,10 @@ def _redaction_rows(report: VerifyReport) -> list[tuple[str, str]]:
         if report.sealed_blocks:
             what += ", some of them sealed for recipients"
         rows.append(("redacted", what))
-    rows += [("reason", printable(reason, 200)) for reason in report.redaction_reasons]
+    rows += [
+        ("reason", f"{printable(reason, 200)} (the redactor's word, not the run's)")
+        for reason in report.redaction_reasons
+    ]
     return rows
 
 

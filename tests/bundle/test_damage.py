@@ -101,7 +101,7 @@ def test_cut_at_block_edges_and_a_sample_between(seal: bool):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seal", [True, False], ids=["sealed", "unsealed"])
 def test_cut_at_every_offset_of_the_last_64_kib(seal: bool):
     data = big(seal=seal)
