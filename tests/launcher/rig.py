@@ -60,6 +60,8 @@ class Box:
     started: control.Started | None = None
     run_dir: rundir.RunDir | None = None
     caps: Capabilities = CAPS
+    prepare_as: str = ""  # opened in place of the first path
+    facts: dict[str, object] = field(default_factory=dict)  # of the host, replaced
     reaped: bool = False
     slot_closed: bool = False
     on_network: Callable[[RunNetwork], None] | None = None
@@ -89,7 +91,7 @@ class Box:
 
     def prepare(self) -> None:
         """Everything up to hark-launch holding its plan."""
-        self.plan = compile_plan(self.request, self.caps, host.read_facts())
+        self.plan = compile_plan(self.request, self.caps, replace(host.read_facts(), **self.facts))
         self.run_dir = rundir.create(self.runs, self.request.run_id)
         (self.run_dir.path / rundir.BUNDLE_NAME).write_bytes(b"bundle")
         fds = {
@@ -100,6 +102,9 @@ class Box:
         }
         paths = self.plan.sources()
         opened = sources.open_sources(paths, self.request.person)
+        if self.prepare_as:
+            os.close(opened[0])
+            opened[0] = os.open(self.prepare_as, os.O_PATH | os.O_CLOEXEC)
         fds |= {f"path:{p}": fd for p, fd in zip(paths, opened, strict=True)}
         theirs = []
         for name in ("stdin", "stdout", "stderr"):
