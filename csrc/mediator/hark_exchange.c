@@ -453,10 +453,9 @@ static int send_head(struct hark_conn *conn, const struct hark_head *head,
 	uint64_t reflected = 0;
 	int r;
 
-	hark_buf_init(&out, (size_t)HARK_MED_HEAD * 4);
+	hark_buf_init(&out, HARK_MED_HEAD);
 	r = hark_rebuild_response(head, plan, site->creds, site->ncreds, &reflected, &out);
 	if (!r) {
-		/* Ours may be longer than the original, by what placeholders add. */
 		size_t n = hark_buf_len(&out);
 
 		hark_record_response(&conn->med->rec, x->id, head->status, false,
@@ -482,7 +481,7 @@ static int on_interim(struct hark_upstream *up, const struct hark_head *head)
 	if (x->client_10)
 		return 0; /* an HTTP/1.0 client knows none */
 	if (send_head(conn, head, &plan))
-		return fail_response(up, HARK_REASON_NO_MEMORY, NULL);
+		return fail_response(up, HARK_REASON_RESPONSE_TOO_LARGE, NULL);
 	hark_conn_flush(conn);
 	return conn->state == HARK_CONN_DEAD;
 }
@@ -541,9 +540,11 @@ static void make_plan(struct hark_upstream *up, const struct hark_head *head)
 
 static int start_response(struct hark_conn *conn, const struct hark_head *head)
 {
+	if (send_head(conn, head, &conn->x.plan))
+		return -1;
 	conn->x.response_started = true;
 	hark_buf_wipe(&conn->x.replay);
-	return send_head(conn, head, &conn->x.plan);
+	return 0;
 }
 
 static int on_response_head(void *ctx, const struct hark_head *head)
@@ -567,7 +568,7 @@ static int on_response_head(void *ctx, const struct hark_head *head)
 	if (!bodiless(x, head->status) && hark_h1_eof_framed(&up->h1))
 		hark_note(conn, HARK_REASON_EOF_FRAMED, "");
 	if (!x->whole && start_response(conn, head))
-		return fail_response(up, HARK_REASON_NO_MEMORY, NULL);
+		return fail_response(up, HARK_REASON_RESPONSE_TOO_LARGE, NULL);
 	return 0;
 }
 

@@ -8,6 +8,7 @@ closed here as soon as the child has it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from hark.mediator.config import MediatorConfig
 
 __all__ = ["MediatorProcess"]
+
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class MediatorProcess:
@@ -116,10 +119,11 @@ class MediatorProcess:
 
 
 def _table(data: bytes) -> int:
-    fd = os.memfd_create("hark-mediator-table", os.MFD_CLOEXEC)
+    fd = os.memfd_create("hark-mediator-table", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     return fd
 
 

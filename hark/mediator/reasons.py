@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hark._native import ffi
 
-__all__ = ["DENIALS", "NAMES"]
+__all__ = ["DENIALS", "NAMES", "NOTES"]
 
 _PREFIX = "HARK_REASON_"
 _LAST_DENIAL = "upgrade_refused"  # hark_reason_denial() in csrc/mediator/hark_reason.c
@@ -22,3 +22,5 @@ def _names() -> tuple[str, ...]:
 
 NAMES = _names()  # index: the number
 DENIALS = frozenset(NAMES[NAMES.index("host_denied") : NAMES.index(_LAST_DENIAL) + 1])
+# Worth knowing, nothing was refused.
+NOTES = frozenset(NAMES[NAMES.index("placeholder_elsewhere") : NAMES.index("reflected") + 1])

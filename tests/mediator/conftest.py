@@ -38,7 +38,8 @@ def rig(authority: Authority, tmp_path: Path) -> Iterator[Callable[..., Rig]]:
     def make(serve: Callable[[socket.socket], None], **options: object) -> Rig:
         directory = tmp_path / str(len(made))
         directory.mkdir()
-        made.append(Rig(authority, serve, directory, **options).__enter__())  # type: ignore[arg-type]
+        one = Rig(authority, serve, directory, **options)  # type: ignore[arg-type]
+        made.append(one.__enter__())
         return made[-1]
 
     yield make

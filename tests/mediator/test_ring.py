@@ -15,7 +15,7 @@ from hark._native import ffi, lib
 from hark.errors import RecordingFailed
 from hark.mediator import decode as decoder
 from hark.mediator.decode import LAYOUTS, decode
-from hark.mediator.reasons import DENIALS, NAMES
+from hark.mediator.reasons import DENIALS, NAMES, NOTES
 from hark.mediator.records import RequestBody
 from hark.mediator.ring import RingMemory, RingReader
 
@@ -221,7 +221,8 @@ def test_reasons():
     assert NAMES[-1] == "internal"
     assert len(set(NAMES)) == len(NAMES)
     assert {"host_denied", "no_sni", "credential_wrong_host"} < DENIALS
-    assert "client_rejected_ca" not in DENIALS
+    assert "client_rejected_ca" not in DENIALS | NOTES
+    assert {"eof_framed", "chunk_extension", "placeholder_denied_host"} < NOTES
 
 
 def test_decoder_refuses_what_does_not_fit():
