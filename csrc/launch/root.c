@@ -491,8 +491,10 @@ static int check_writable(int mnt, const char *to, struct hark_err *err)
 	return 0;
 }
 
+/* `throwaway`: nothing is synced to disk, neither for the agent's fsync nor at the unmount, where
+ * the kernel would otherwise sync the whole file system that holds the layer. */
 static int mount_overlay(struct launch *l, const char *lower, const char *upper_layer,
-			 const char *to, struct hark_err *err)
+			 const char *to, bool throwaway, struct hark_err *err)
 {
 	char upper[LAYER_PATH + 8];
 	char work[LAYER_PATH + 8];
@@ -502,6 +504,7 @@ static int mount_overlay(struct launch *l, const char *lower, const char *upper_
 				      {"redirect_dir", "on"},
 				      {"metacopy", "off"},
 				      {"index", "on"},
+				      {throwaway ? "volatile" : NULL, NULL},
 				      {0}};
 	hark_autofd mnt = -1;
 
@@ -530,7 +533,7 @@ int step_workspace(struct launch *l, const struct plan_op *op, struct hark_err *
 		return -1;
 	if (lower_option(l, op, src.to, has_source ? below : NULL, lower, sizeof(lower), err))
 		return -1;
-	r = mount_overlay(l, lower, above, src.to, err);
+	r = mount_overlay(l, lower, above, src.to, !has_source, err);
 	(void)umount2(above, MNT_DETACH);
 	if (has_source)
 		(void)umount2(below, MNT_DETACH);
