@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The run's cgroup: v2 for its id, its kill switch and its counters; v1 folders beside it where
- * limits live there. Folders are named by the plan, made here and removed here.
+ * limits live there. Folders are named by the plan, made here and removed here. The v2 folder is
+ * locked as long as we live, so that a later run can tell it from one that was left over.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,18 +22,34 @@ void cgroup_init(struct launch_cgroup *cg)
 	cg->fd = -1;
 }
 
+enum { LOCK_TRIES = 1000 }; /* of 1 ms each: a look for leftovers holds the lock for a moment */
+
+/* The folder's mode keeps everybody without rights from opening it and holding its lock. */
+static int open_locked(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int i;
+
+	for (i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
+		if (errno != EWOULDBLOCK || i == LOCK_TRIES)
+			hark_fd_close(&fd);
+		(void)poll(NULL, 0, 1);
+	}
+	return fd;
+}
+
 int step_cgroup(struct launch *l, const struct plan_op *op, struct hark_err *err)
 {
 	struct hark_cur cur = op->body;
 	const char *path = hark_cur_str(&cur);
 	struct stat st;
 
-	if (mkdir(path, 0755) < 0) {
+	if (mkdir(path, 0700) < 0) {
 		(void)hark_err_set(err, errno, "cgroup %s: %s", path, strerror(errno));
 		return hark_err_hint(err, "is cgroup v2 mounted there, and writable for root?");
 	}
 	l->cgroup.path = path;
-	l->cgroup.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	l->cgroup.fd = open_locked(path);
 	if (l->cgroup.fd < 0 || fstat(l->cgroup.fd, &st) < 0)
 		return hark_err_set(err, errno, "cgroup %s: %s", path, strerror(errno));
 	l->cgroup.id = st.st_ino;

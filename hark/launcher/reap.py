@@ -2,7 +2,8 @@
 
 hark-launch removes what a run made. When it is killed too, the kernel ends the agent's tree (its
 init dies with the launcher) and frees the locks; a cgroup folder and a run folder stay. Whatever
-carries the name of a run whose lock is free is left over, and is removed at the next start. Run
+carries the name of a run whose lock is free is left over, and is removed at the next start. Where
+the run folder is gone too (by `hark gc` or by hand), the lock on the cgroup itself tells. Run
 folders with a bundle or with changes of the agent are evidence: they stay, unlocked.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ __all__ = ["Reaped", "reap"]
 
 _KILL_WAIT_S = 2.0
 _KILL_STEP_S = 0.005
+_RUN_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}\Z")  # a ULID
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,8 @@ class Reaped:
 
 def reap(host: HostFacts, runs: Path = RUNS) -> Reaped:
     """Remove what dead runs left. Never touches a run whose lock is held."""
-    removed: list[Path] = []
-    for folder in _cgroup_folders(host):
-        named = sorted(folder.glob(CGROUP_PREFIX + "*"))
-        dead = [p for p in named if _is_dead(runs / p.name.removeprefix(CGROUP_PREFIX))]
-        removed += [path for path in dead if _remove_cgroup(path)]
+    left = _dead_cgroups(host, runs)
+    removed = [path for path in left if _remove_cgroup(path)]
     kept: list[Path] = []
     for run in sorted(runs.iterdir()) if runs.is_dir() else []:
         if not _is_dead(run):
@@ -59,6 +59,29 @@ def reap(host: HostFacts, runs: Path = RUNS) -> Reaped:
     return Reaped(tuple(removed), tuple(kept))
 
 
+def _dead_cgroups(host: HostFacts, runs: Path) -> list[Path]:
+    """Return the cgroup folders of dead runs, those below limits of v1 too."""
+    named = [p for folder in _cgroup_folders(host) for p in sorted(folder.glob(CGROUP_PREFIX + "*"))]
+    out = []
+    for path in named:
+        run = runs / path.name.removeprefix(CGROUP_PREFIX)
+        if _is_dead(run) or (not run.exists() and _is_forgotten(path.name, host)):
+            out.append(path)
+    return out
+
+
+def _is_forgotten(name: str, host: HostFacts) -> bool:
+    """Whether a cgroup without a run folder belonged to a run, and nobody holds its lock.
+
+    hark-launch locks the v2 folder, which is the first to be made and the first to go. Without v2
+    nothing is known.
+    """
+    if not host.cgroup or not _RUN_ID.match(name.removeprefix(CGROUP_PREFIX)):
+        return False
+    path = Path(host.cgroup, name)
+    return not path.exists() or _is_free(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
 def _cgroup_folders(host: HostFacts) -> list[Path]:
     found = [host.cgroup] if host.cgroup else []
     if host.memory and host.memory.folder:
@@ -71,8 +94,13 @@ def _is_dead(run: Path) -> bool:
 
     Without a lock file it is not known: the folder is being made, or the run is another tree's.
     """
+    return _is_free(run / LOCK_NAME, os.O_RDWR)
+
+
+def _is_free(path: Path, flags: int) -> bool:
+    """Whether nobody holds the lock on what lies there."""
     try:
-        fd = os.open(run / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from ulid import ULID
 
 from hark.errors import InputError, LaunchError
 from hark.launcher import host, ids, netrules, network, sources, trust
@@ -172,6 +173,23 @@ def test_what_a_killed_launcher_left_is_removed(box: MakeBox):
     (run / "layers" / "0" / "upper" / "written").unlink()
     assert reap(facts, one.runs).removed == (run,)
     assert not run.exists()
+
+
+@pytest.mark.kernel
+def test_a_cgroup_whose_run_folder_is_gone_is_removed_once_nobody_holds_it(
+    box: MakeBox, tmp_path: Path
+):
+    one = box(["/bin/sh", "-c", "echo ready; sleep 1000"], run_id=str(ULID())).start()
+    assert os.read(one.pipes["stdout"], 6) == b"ready\n"
+    facts = host.read_facts()
+    cgroup = Path(facts.cgroup, f"hark-{one.request.run_id}")
+    assert cgroup not in reap(facts, tmp_path / "other").removed  # alive, in another tree
+    os.kill(one.launcher.pid, 9)
+    one.wait()
+    one.close()
+    assert cgroup.exists(), "positive control: it was left over"
+    assert cgroup in reap(facts, tmp_path / "other").removed
+    assert not cgroup.exists()
 
 
 @pytest.mark.kernel
