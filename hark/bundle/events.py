@@ -41,6 +41,7 @@ class Kind(IntEnum):
     SOCKET_CLOSE = 25
     UDP_FLOW = 26
     NOTICE = 27
+    WRITE_SET = 28
 
 
 class Key(IntEnum):
@@ -164,4 +165,5 @@ FIELDS: dict[Kind, dict[int, str]] = {
     Kind.SOCKET_CLOSE: {4: "tx_bytes", 5: "rx_bytes"},
     Kind.UDP_FLOW: {4: "src", 5: "sport", 6: "dst", 7: "dport"},
     Kind.NOTICE: {4: "subject", 5: "text", 6: "hint"},
+    Kind.WRITE_SET: {4: "folder", 5: "entries", 6: "count", 7: "root", 8: "complete"},
 }

@@ -13,6 +13,9 @@ from hark.bundle.format import DOMAINS, HASH_SIZE
 __all__ = ["NativeCore", "NativeMmr"]
 
 
+_CANONICAL = CborFault.OK
+
+
 def _in(data: Bytes) -> Any:
     return data if type(data) is bytes else ffi.from_buffer("uint8_t[]", data)
 
@@ -81,7 +84,7 @@ class NativeCore:
     def check_cbor(self, data: bytes) -> CborFault:
         """Whether ``data`` is one value of the CBOR profile."""
         fault = self._check(data, len(data), self._null, 0, self._null)
-        return CborFault(fault) if fault else CborFault.OK
+        return CborFault(fault) if fault else _CANONICAL
 
     def frames(
         self,

@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 __all__ = ["BundleWriter", "create"]
 
 _URGENT = frozenset((Kind.RUN_START, Kind.RUN_END, Kind.LOSS, Kind.DENIED))
+# Names that the loop over every event looks up without a detour.
+_CANONICAL = cbor.CborFault.OK
+_FLUSH_EVENTS = limits.BUNDLE_FLUSH_EVENTS
+_FLUSH_BYTES = limits.BUNDLE_FLUSH_BYTES
 _BYTES = frozenset((bytes, bytearray, memoryview))
 _DEEP = _BYTES | {dict, list, tuple}
 _SMALL = CutRule(512, 11, 16 << 10)
@@ -239,8 +243,8 @@ class BundleWriter:
         self._pending_bytes += len(frame)
         if (
             kind in _URGENT
-            or len(self._pending) >= limits.BUNDLE_FLUSH_EVENTS
-            or self._pending_bytes + self._chunks.bytes >= limits.BUNDLE_FLUSH_BYTES
+            or len(self._pending) >= _FLUSH_EVENTS
+            or self._pending_bytes + self._chunks.bytes >= _FLUSH_BYTES
         ):
             self._urgent_head = self._urgent_head or kind == Kind.DENIED
             self._guard(self._flush)
@@ -359,7 +363,7 @@ class BundleWriter:
         """Return the frame of a small payload that is canonical as it stands, else None."""
         try:
             data = self._dumps(payload)
-            if len(data) > self._inline or self._core.check_cbor(data) is not cbor.CborFault.OK:
+            if len(data) > self._inline or self._core.check_cbor(data) is not _CANONICAL:
                 return None
             return FRAME.pack(len(data), kind, boot_ns) + data
         except Exception:  # noqa: BLE001 - the long way names it

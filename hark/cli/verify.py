@@ -145,19 +145,11 @@ def report_lines(report: VerifyReport) -> list[str]:
 
 
 def _properties(report: VerifyReport) -> list[tuple[str, str]]:
-    rows = []
-    header = report.header
-    if header is not None:
-        rows.append(("run", f"{ulid_text(header.run_id)} by {printable(header.recorder, 60)}"))
-        rows.append(("created", time_text(header.created_unix_ns)))
-        if header.policy_digest is not None:
-            rows.append(("policy", header.policy_digest.hex()))
-        if header.parent is not None:
-            rows.append(("parent", f"{ulid_text(header.parent.run_id)}"))
+    rows = _header_rows(report)
     rows.append(("events", _events_text(report)))
     if report.first_head is not None and report.last_head is not None:
-        first, last = (time_text(h.unix_ns) for h in (report.first_head, report.last_head))
-        rows.append(("signed", f"first head {first}, last head {last}"))
+        begin, last = (time_text(h.unix_ns) for h in (report.first_head, report.last_head))
+        rows.append(("signed", f"first head {begin}, last head {last}"))
     rows.append(("root", report.root.hex()))
     rows.append(("bodies", f"{report.chunks} chunks, {size_text(report.body_bytes)} referred to"))
     rows.append(("ended", _end_text(report)))
@@ -186,6 +178,21 @@ def _properties(report: VerifyReport) -> list[tuple[str, str]]:
     elif report.broken_range is not None:
         first, end = report.broken_range
         rows.append(("broken", f"in events {first} to {end - 1}"))
+    return rows
+
+
+def _header_rows(report: VerifyReport) -> list[tuple[str, str]]:
+    header = report.header
+    if header is None:
+        return []
+    rows = [
+        ("run", f"{ulid_text(header.run_id)} by {printable(header.recorder, 60)}"),
+        ("created", time_text(header.created_unix_ns)),
+    ]
+    if header.policy_digest is not None:
+        rows.append(("policy", header.policy_digest.hex()))
+    if header.parent is not None:
+        rows.append(("parent", ulid_text(header.parent.run_id)))
     return rows
 
 
