@@ -243,6 +243,26 @@ def test_unnamed_folders_beside_a_granted_one_stay_invisible(box: MakeBox, place
     assert sh(box, f"ls {place}/data", read=read).run().out == "in\n"
 
 
+@pytest.mark.parametrize(
+    "name", ["a b", "a:b,c", "back\\slash", "ü\n", "-x", "x" * 200, "lowerdir=/etc"]
+)
+def test_any_folder_name_can_be_a_workspace(box: MakeBox, place: Path, name: str):
+    one = box(["/bin/sh", "-c", "pwd; echo x > f; cat f"], workspace=place / name)
+    assert one.run().out == f"{place / name}\nx\n"
+    assert (one.upper / "f").exists()
+
+
+def test_a_link_in_the_workspace_does_not_lead_a_cover_out(box: MakeBox, place: Path):
+    project = place / "project"
+    project.mkdir()
+    (place / "host").write_text("host")
+    (project / "bundle.pem").symlink_to(place / "host")
+    covers = (GivenFile(f"{project}/bundle.pem", b"covered"),)
+    result = sh(box, "cat bundle.pem || echo absent", covers=covers).run()
+    assert result.out == "absent\n"
+    assert (place / "host").read_text() == "host"
+
+
 def test_a_write_path_gets_a_layer_of_its_own(box: MakeBox, place: Path):
     (place / "out").mkdir()
     os.chown(place / "out", ALICE_ID, ALICE_ID)
@@ -421,7 +441,6 @@ def _host_state() -> dict[str, object]:
             if "/run/hark/bpf" not in line  # shared by all runs, the last one unmounts it
         ),
         "links": sorted(p.name for p in Path("/sys/class/net").iterdir()),
-        "cgroups": sorted(str(p) for p in Path("/sys/fs/cgroup").rglob("hark-T*")),
         "netns": sorted(str(p) for p in Path("/run/netns").glob("*")),
         "forward": Path("/proc/sys/net/ipv4/ip_forward").read_text(),
     }
