@@ -170,4 +170,5 @@ IDENTITY_LINE_MAX_BYTES = 1024  # padding behind a multipart delimiter
 IDENTITY_HEAD_MAX_BYTES = 16 << 10  # of one part, as servers have it
 TOKEN_RUN_MAX_BYTES = 256  # an id and the words around it; longer runs are data
 REPLAY_THREADS_KEPT = 4096  # of one process; a thread that ended may still have requests
+REPLAY_WRITES_MAX = 50_000  # paths compared one by one; above, their digest
 REPLAY_TOKENS_MAX = 200_000  # ids of inputs remembered; above, no id is taken for the agent's

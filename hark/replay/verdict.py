@@ -1,0 +1,1 @@
+"""Whether two runs did the same, and where not (docs/spec/replay.md, "Verdict"). Pure."""
