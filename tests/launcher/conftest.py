@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from harness.running import need
 
 from launcher.rig import PROGRAM, Box, new_box
 
@@ -28,8 +29,7 @@ def place() -> Iterator[Path]:
 @pytest.fixture
 def box(place: Path) -> Iterator[Callable[..., Box]]:
     """Make boxes; whatever a failed test left is ended."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
+    need("root", os.geteuid() == 0)
     if not PROGRAM.exists():
         pytest.fail("build/bin/hark-launch is missing: make build")
     Path("/run/hark").mkdir(mode=0o755, exist_ok=True)
