@@ -2,7 +2,8 @@
 /*
  * An events section: first byte the count, second the flags, the rest frames. Oracle: what is
  * accepted has the same leaves when its events are hashed one at a time, in a tree that is the same
- * when it grows leaf by leaf; and the chunker's cuts cover the bytes.
+ * when it grows leaf by leaf; the chunker's cuts cover the bytes, and its chunks hash together as
+ * alone.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,33 @@ static void check_tree(const struct hark_frames *all)
 		abort();
 }
 
+/* Chunks of any sizes, hashed together, are what each is alone. */
+static void check_commitments(const uint8_t *data, const uint32_t *ends, uint32_t n)
+{
+	static uint8_t salts[ENDS * HARK_SALT_SIZE];
+	uint8_t together[ENDS * HARK_HASH_SIZE];
+	uint8_t alone[HARK_HASH_SIZE];
+	uint8_t message[HARK_SALT_SIZE + 65536];
+	uint32_t sizes[ENDS];
+	uint32_t start = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		sizes[i] = ends[i] - start;
+		if (sizes[i] > 65536)
+			return;
+		start = ends[i];
+	}
+	if (hark_chunks_commit(data, sizes, salts, n, KEY_A, together) != 0)
+		return;
+	memset(message, 0, HARK_SALT_SIZE);
+	for (uint32_t i = 0; i < n; data += sizes[i++]) {
+		memcpy(message + HARK_SALT_SIZE, data, sizes[i]);
+		hark_keyed(KEY_A, message, HARK_SALT_SIZE + sizes[i], alone);
+		if (memcmp(alone, together + HARK_HASH_SIZE * i, HARK_HASH_SIZE) != 0)
+			abort();
+	}
+}
+
 static void check_cuts(const uint8_t *data, size_t size)
 {
 	static const struct hark_cut_rule rule = {32, 6, 512};
@@ -72,6 +100,11 @@ static void check_cuts(const uint8_t *data, size_t size)
 			abort();
 	if (size > 0 && n < ENDS && ends[n - 1] != size)
 		abort();
+	check_commitments(data, ends, n);
+	if (n >= 2) { /* and in two pieces, of which one may be large */
+		ends[1] = ends[n - 1];
+		check_commitments(data, ends, 2);
+	}
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
