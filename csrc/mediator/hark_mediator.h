@@ -85,6 +85,7 @@ struct hark_upstream {
 	bool final;      /* the head of the final response came */
 	bool complete;   /* the final response was parsed to its end */
 	bool has_answer; /* the broker answered; .dial is its message, .dial_fd the socket */
+	uint16_t port;   /* as the agent asked; .info has the one that was dialled */
 	uint32_t dial_id;
 	struct hark_msg_dialed dial;
 	int dial_fd;         /* owned until the stream has it */

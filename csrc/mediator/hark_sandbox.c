@@ -103,8 +103,13 @@ static void build(struct program *p)
 int hark_sandbox_limits(uint64_t descriptors, struct hark_err *err)
 {
 	struct rlimit none = {0, 0};
-	struct rlimit files = {descriptors, descriptors};
+	struct rlimit files;
 
+	if (getrlimit(RLIMIT_NOFILE, &files))
+		return hark_err_set(err, errno, "mediator limits: %s", strerror(errno));
+	if (files.rlim_max > descriptors)
+		files.rlim_max = descriptors; /* a lower one stays: raising needs a capability */
+	files.rlim_cur = files.rlim_max;
 	if (setrlimit(RLIMIT_CORE, &none) || setrlimit(RLIMIT_NOFILE, &files) ||
 	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
 		return hark_err_set(err, errno, "mediator limits: %s", strerror(errno));

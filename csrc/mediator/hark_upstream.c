@@ -145,7 +145,7 @@ static struct hark_upstream *up_new(struct hark_mediator *med, struct hark_site 
 	up->dial_id = ++med->next_dial;
 	up->deadline = hark_limit_deadline(med, HARK_LIMIT_DIAL_MS);
 	up->info.host = site->host->index;
-	up->info.port = port;
+	up->port = port;
 	up->next = med->upstreams;
 	med->upstreams = up;
 	med->loop.timers = true;
@@ -209,7 +209,7 @@ static struct hark_upstream *from_pool(struct hark_site *site, uint16_t port, bo
 		struct hark_upstream *next = up->pool_next;
 		uint64_t age_ms = (now - up->idle_since) / HARK_NS_PER_MS;
 
-		if (up->info.port == port && up->tls == tls &&
+		if (up->port == port && up->tls == tls &&
 		    (repeatable || age_ms < HARK_POOL_FRESH_MS)) {
 			if (hark_stream_quiet(&up->stream)) {
 				leave_pool(up);
@@ -411,6 +411,7 @@ static void take_answer(struct hark_upstream *up)
 		return;
 	}
 	up->info.family = up->dial.family;
+	up->info.port = up->dial.port;
 	memcpy(up->info.addr, up->dial.addr, sizeof(up->info.addr));
 	(void)setsockopt(up->stream.source.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	if (fcntl(up->stream.source.fd, F_SETFL, O_NONBLOCK)) {

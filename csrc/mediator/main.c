@@ -126,11 +126,13 @@ static int read_config(struct hark_policy *policy, int fd, struct hark_err *err)
 {
 	struct stat st;
 	void *table;
+	int seals;
 	int r;
 
 	if (fstat(fd, &st) || st.st_size <= 0 || st.st_size > CONFIG_MAX)
 		return hark_err_set(err, EINVAL, "mediator table: bad size");
-	if (!(fcntl(fd, F_GET_SEALS) & F_SEAL_WRITE))
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || !(seals & F_SEAL_WRITE))
 		return hark_err_set(err, EINVAL, "mediator table: not sealed");
 	table = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (table == MAP_FAILED)

@@ -87,7 +87,7 @@ def test_curl_and_its_records(rig: Callable[..., Rig]):
     assert b"".join(b.data for b in rec.of(RequestBody)) == b"ping"
     assert b"".join(b.data for b in rec.of(ResponseBody)) == b"pong"
     assert rec.of(ResponseHead)[0].status == 200
-    assert rec.of(Upstream)[0].port == one.upstream.address[1] or True
+    assert rec.of(Upstream)[0].port == one.upstream.address[1]
     assert [(s.secret, s.header) for s in rec.of(Substituted)] == [(7, "authorization")]
     assert not rec.of(Refused)
 
