@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Command", "Files", "LocalFiles", "Resolved", "resolve", "shown"]
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc")
-_WIDE = ("/", "/home", "/root", "/opt", "/srv", "/var", "/var/lib", "/tmp", "/mnt", "/media")  # noqa: S108
+_SHARED_TMP = "/tmp"  # noqa: S108 - a name, not a use
+_WIDE = ("/", "/home", "/root", "/opt", "/srv", "/var", "/var/lib", "/mnt", "/media", _SHARED_TMP)
 _WIDE_IN_HOME = ("", ".local", ".local/bin", ".local/share", ".cargo", ".config", ".cache", "bin")
 _SECRET = (
     ".ssh",
@@ -198,7 +199,8 @@ class _Resolution:
             target = self.files.readlink(seen[-1])
             if target is None:
                 break
-            seen.append(os.path.normpath(os.path.join(os.path.dirname(seen[-1]), target)))  # noqa: PTH118, PTH120
+            folder = seen[-1].rpartition("/")[0]
+            seen.append(os.path.normpath(target if target[:1] == "/" else f"{folder}/{target}"))
         real = self.real(path)
         return seen if seen[-1] == real else [*seen, real]
 

@@ -14,14 +14,15 @@ import grp
 import os
 import pwd
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hark.errors import LaunchError
 from hark.launcher.ops import IdRange
+from hark.locations import RUNTIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 __all__ = [
     "AGENT_OF_ROOT",
@@ -39,7 +40,7 @@ SERVICE_BASE = 0x77000000
 BLOCK_IDS = 65536
 SERVICE_IDS = 16
 SLOTS = 512  # the last block ends below 0x79400000, far from 2^31 and from directory services
-SLOT_DIR = Path("/run/hark/slots")
+SLOT_DIR = RUNTIME / "slots"
 
 # Inside id of the agent when the person is root: never 0, so that root's secrets on shared trees
 # stay closed. 65534 is nobody; this one is free on every distribution's static list.

@@ -16,6 +16,7 @@ from hark.errors import InputError, KernelUnsupported
 from hark.launcher import landlock, network, ops
 from hark.launcher.ids import AGENT_OF_ROOT, IdMaps, Slot, agent_ids, id_maps, kernel_id
 from hark.launcher.ops import NO_INDEX, Flag, Op
+from hark.locations import RUNS, RUNTIME
 
 if TYPE_CHECKING:
     from hark.launcher.host import HostFacts, LimitPlace
@@ -106,8 +107,8 @@ class LaunchRequest:
     watched: tuple[WatchedProcess, ...] = ()
     destination: str | None = None  # file name of the bundle below the descriptor "destination"
     hostname: str = "hark"
-    runs_dir: str = "/var/lib/hark/runs"
-    scratch: str = "/run/hark"
+    runs_dir: str = str(RUNS)
+    scratch: str = str(RUNTIME)
     allow_downgrades: tuple[str, ...] = ()
 
 

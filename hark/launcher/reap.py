@@ -61,7 +61,8 @@ def reap(host: HostFacts, runs: Path = RUNS) -> Reaped:
 
 def _dead_cgroups(host: HostFacts, runs: Path) -> list[Path]:
     """Return the cgroup folders of dead runs, those below limits of v1 too."""
-    named = [p for folder in _cgroup_folders(host) for p in sorted(folder.glob(CGROUP_PREFIX + "*"))]
+    pattern = CGROUP_PREFIX + "*"
+    named = [p for folder in _cgroup_folders(host) for p in sorted(folder.glob(pattern))]
     out = []
     for path in named:
         run = runs / path.name.removeprefix(CGROUP_PREFIX)
