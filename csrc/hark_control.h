@@ -15,7 +15,7 @@ enum hark_msg_type {
 	/* hark-launch -> recorder */
 	HARK_MSG_NET_READY = 1, /* fds: netns M, tcp4, tcp6, udp4, udp6, nflog, cgroup directory */
 	HARK_MSG_STARTED = 2,   /* fds: pty master where the plan asked for one */
-	HARK_MSG_EXITED = 3,
+	HARK_MSG_EXITED = 3,	/* fds: the layers' upper folders, read-only, where the plan has a view */
 	HARK_MSG_PUBLISHED = 4,
 	HARK_MSG_FAILED = 5, /* no agent: nothing of it is left; after GO, SEALED follows */
 	HARK_MSG_EXE = 6,    /* answer to OPEN_EXE; fds: the executable, or none */

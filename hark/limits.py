@@ -154,8 +154,7 @@ WORKSPACE_BATCH = 128  # changes that share one wait for the disk
 WORKSPACE_BATCH_BYTES = 64 << 20
 WORKSPACE_JOURNAL_BYTES = 512 << 20  # three lines for each change, with long paths
 WRITE_SET_ENTRIES_MOST = 100_000  # rows in the bundle, some 10 MB
-WRITE_SET_DIGEST_BYTES = 2 << 30  # content read for it at the end of a run: 2 s from the cache
-WRITE_SET_FILE_BYTES = 64 << 30  # a sparse file costs its whole length
+WRITE_SET_DIGEST_BYTES = 2 << 30  # read for it at the end of a run, holes too: 2 s from the cache
 WRITE_SET_S = 20.0  # listing and hashing; what is not reached by then is said to be missing
 WORKSPACE_DIFF_BYTES = 1 << 20  # a larger file is not shown line by line
 

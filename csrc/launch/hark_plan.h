@@ -36,6 +36,7 @@ enum hark_op {
 	HARK_OP_LIMIT_V2 = 0x105, /* str file of the run's cgroup, str value */
 	HARK_OP_LIMIT_V1 = 0x106, /* str folder to make, str file, str value */
 	HARK_OP_USERNS = 0x107,   /* u32 n, {u32 inside, outside, count}[n], the same for gids */
+	HARK_OP_VIEW = 0x108,     /* as USERNS: the ids of the recorder's view of the layers */
 
 	/* in the run's init, with its own namespaces: building the private root */
 	HARK_OP_HOSTNAME = 0x201,   /* str */
@@ -70,5 +71,5 @@ enum hark_op_flag {
 	HARK_OPF_IDMAP_OPTIONAL =
 		2,             /* TREE, ONE_FILE: without idmap where the file system has none */
 	HARK_OPF_STAGED = 4,   /* TREE, WORKSPACE: staged files lie over; LINK: is one */
-	HARK_OPF_NO_SOURCE = 8 /* WORKSPACE: only staged files lie below */
+	HARK_OPF_NO_SOURCE = 8 /* WORKSPACE: only staged files lie below; thrown away at the end */
 };

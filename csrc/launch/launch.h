@@ -74,6 +74,7 @@ struct launch {
 	struct launch_cgroup cgroup;
 	int userns[LAUNCH_USERNS];
 	size_t userns_n;
+	int view; /* user namespace of the recorder's view of the layers, or -1 */
 	struct launch_watch watch[LAUNCH_WATCHES];
 	size_t watch_n;
 	struct launch_publish publish;
@@ -133,6 +134,12 @@ HARK_MUST_USE int cgroup_enter_v1(const struct launch_cgroup *cg, struct hark_er
 
 /* userns.c */
 step_fn step_userns;
+
+/* view.c */
+step_fn step_view;
+/* Open the layers' upper folders for the recorder, in the order of their numbers. Returns how many;
+ * 0 also where the file system has no idmapped mounts. The caller closes them. */
+size_t view_open(const struct launch *l, int *fds, size_t most);
 
 /* root.c, layers.c */
 step_fn step_hostname, step_root, step_link, step_stage_dir, step_stage_file, step_tree,

@@ -25,6 +25,7 @@ static struct launch *launch_new(void)
 	net_init(&l->net);
 	cgroup_init(&l->cgroup);
 	l->new_root.fd = l->new_root.stage = -1;
+	l->view = -1;
 	l->root = l->mntns = l->init_pidfd = l->agent_pidfd = -1;
 	l->reports = l->alive = l->execd = l->tty = -1;
 	return l;

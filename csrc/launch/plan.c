@@ -36,6 +36,7 @@ static const struct op_def op_defs[] = {
 	{HARK_OP_LIMIT_V2, HARK_OPF_OPTIONAL, false, false, "ss"},
 	{HARK_OP_LIMIT_V1, HARK_OPF_OPTIONAL, false, false, "sss"},
 	{HARK_OP_USERNS, 0, false, true, "(www)(www)"},
+	{HARK_OP_VIEW, 0, true, false, "(www)(www)"},
 	{HARK_OP_HOSTNAME, 0, true, false, "s"},
 	{HARK_OP_ROOT, 0, true, true, "swq"},
 	{HARK_OP_LINK, HARK_OPF_STAGED, false, false, "ss"},

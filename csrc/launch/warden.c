@@ -569,11 +569,17 @@ static void send_exited(struct warden *w)
 					 .stragglers = w->l->stragglers,
 					 .cause = w->cause}};
 	struct hark_err err;
+	int views[HARK_CHAN_FDS];
+	size_t n;
 
 	hark_err_init(&err);
-	if (!w->recorder_gone && hark_chan_send(&w->l->rec, &msg, HARK_MSG_EXITED, 0, NULL, 0,
-						hark_deadline_ms(SEND_MS), &err))
+	if (w->recorder_gone)
+		return;
+	n = view_open(w->l, views, HARK_CHAN_FDS);
+	if (hark_chan_send(&w->l->rec, &msg, HARK_MSG_EXITED, 0, views, n,
+			   hark_deadline_ms(SEND_MS), &err))
 		w->recorder_gone = true;
+	hark_fd_close_all(views, n);
 }
 
 /* Until the recorder says SEALED: true when it wants the bundle published. A recorder that is gone
@@ -617,6 +623,7 @@ static void clean_up(struct launch *l)
 	hark_fd_close(&l->root); /* the last holders of the agent's mounts */
 	hark_fd_close(&l->mntns);
 	hark_fd_close_all(l->userns, l->userns_n);
+	hark_fd_close(&l->view);
 	net_fini(&l->net);
 	if (cgroup_remove(&l->cgroup, hark_deadline_ms(END_MS), &err))
 		dprintf(STDERR_FILENO, "hark: warning: %s\n", err.what);

@@ -55,6 +55,7 @@ __all__ = [
     "Tree",
     "Tty",
     "UserNs",
+    "View",
     "Watch",
     "Workspace",
     "encode",
@@ -80,6 +81,7 @@ class OpCode(IntEnum):
     LIMIT_V2 = 0x105
     LIMIT_V1 = 0x106
     USERNS = 0x107
+    VIEW = 0x108
     HOSTNAME = 0x201
     ROOT = 0x202
     LINK = 0x203
@@ -265,6 +267,16 @@ class UserNs(Op):
     """A user namespace by its two id maps. Later ops name it by its place among these ops."""
 
     CODE: ClassVar[OpCode] = OpCode.USERNS
+    FORMAT: ClassVar[str] = "(www)(www)"
+    uids: tuple[IdRange, ...]
+    gids: tuple[IdRange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(Op):
+    """Id maps under which the recorder sees what the layers hold: the person's ids are its own."""
+
+    CODE: ClassVar[OpCode] = OpCode.VIEW
     FORMAT: ClassVar[str] = "(www)(www)"
     uids: tuple[IdRange, ...]
     gids: tuple[IdRange, ...]
@@ -530,6 +542,7 @@ OPS: tuple[type[Op], ...] = (
     LimitV2,
     LimitV1,
     UserNs,
+    View,
     Hostname,
     Root,
     Link,

@@ -15,7 +15,7 @@ from hark import limits
 from hark.errors import InputError, KernelUnsupported
 from hark.launcher import landlock, network, ops
 from hark.launcher.ids import AGENT_OF_ROOT, IdMaps, Slot, agent_ids, id_maps, kernel_id
-from hark.launcher.ops import NO_INDEX, Flag, Op
+from hark.launcher.ops import NO_INDEX, Flag, IdRange, Op
 from hark.locations import RUNS, RUNTIME
 
 if TYPE_CHECKING:
@@ -295,6 +295,10 @@ def _host_side(b: _Builder) -> None:
     _limit_memory(b, b.host.memory, b.request.limits.memory)
     for maps in (b.agent_maps, b.layer_maps)[: 1 + b.layers_ns]:
         b.ops.append(ops.UserNs(uids=maps.uids, gids=maps.gids))
+    if b.request.workspace_mode == "overlay":
+        who, recorder = b.request.person, b.request.slot.recorder
+        uids, gids = IdRange(who.uid, recorder, 1), IdRange(who.gid, recorder, 1)
+        b.ops.append(ops.View(uids=(uids,), gids=(gids,)))
 
 
 def _limit_memory(b: _Builder, place: LimitPlace | None, value: int | None) -> None:

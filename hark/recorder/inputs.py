@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hark.mediator.records import MediatorRecord
     from hark.policy.control import Channel
     from hark.recorder.stdio import Relay
+    from hark.workspace.writes import Written
 
 __all__ = ["Packets", "Ring", "RunResult", "Sensors", "SessionInputs", "Writer"]
 
@@ -108,6 +109,8 @@ class SessionInputs:
     relay: Relay | tuple[int, int]
     bundle: str
     output: str
+    run: str = ""
+    written: tuple[Written, ...] = ()
     children: Children = field(default_factory=Children)
 
 

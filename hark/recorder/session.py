@@ -34,11 +34,13 @@ from hark.recorder.inputs import RunResult, SessionInputs
 from hark.recorder.merge import DialRecorded, Merger, RingDurable
 from hark.recorder.stdio import TerminalRelay
 from hark.recorder.translate import Names, Payload, compact
+from hark.workspace.writes import summary, write_set, write_set_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hark.recorder.stdio import Relay
+    from hark.workspace.writes import WriteSet
 
 __all__ = ["RunResult", "Session", "SessionInputs", "sign_by"]
 
@@ -107,6 +109,8 @@ class Session:
         self._next_stats_ns = 0
         self._dropped: dict[str, int] = {}
         self._discarded = 0
+        self._uppers: tuple[int, ...] = ()
+        self._write_sets: list[WriteSet] = []
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -287,7 +291,9 @@ class Session:
                     self._started(got.fds)
                     continue
                 case control.Exited():
+                    self._uppers = got.fds
                     self._exited(got.msg)
+                    continue
                 case control.Job(stopped=1):
                     self._suspend()
                 case control.Job():
@@ -487,6 +493,8 @@ class Session:
             rings = list(self._in.sensors.stats())
             self._note_losses(self._clock())
         self._write_due(self._clock(), drain=True)
+        self._write_sets = write_set(self._in.written, self._uppers)
+        self._written(self._append_all, write_set_events(self._write_sets))
         differences = self._merger.differences()
         self._written(self._append_all, self._merger.repeats())
         self._written(self._append_all, difference_events(differences))
@@ -546,6 +554,7 @@ class Session:
         path = self._in.output if published else self._in.bundle
         lines = [line for error in self._end.errors for line in error.lines()]
         lines += self._merger.notices.lines()
+        lines += summary(self._write_sets, self._in.run)
         if not published:
             lines.append(f"hark: the bundle lies at {path}")
         return RunResult(
@@ -559,6 +568,8 @@ class Session:
         )
 
     def _release(self) -> None:
+        for fd in (*self._uppers, *(layer.manifest for layer in self._in.written)):
+            os.close(fd)
         if isinstance(self._relay, TerminalRelay):
             self._relay.restore()  # before a bug's traceback is printed
         self._digests.close()

@@ -128,7 +128,8 @@ def record(run: Prepared) -> RunResult:
         preparation.close()
         parties.mediator.listen([network.tcp4, network.tcp6])
         parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
-        workspace = listing.finish() if listing is not None else None
+        listed = listing.finish() if listing is not None else None
+        workspace = listed.state if listed is not None else None
         writer = _begin_bundle(run, bundle, parties, plan, _run_start(run, slot, workspace))
         _close_given(fds, network)
         _give_up_root(slot)
@@ -149,6 +150,9 @@ def record(run: Prepared) -> RunResult:
                 relay=streams.relay(),
                 bundle=str(folder.path / rundir.BUNDLE_NAME),
                 output=run.destination.shown,
+                run=str(run.run),
+                written=listed.written if listed is not None else (),
+                children=Children(parties.pids | {"launch": launcher.pid}),
             )
         ).run()
 

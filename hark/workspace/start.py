@@ -21,6 +21,7 @@ from hark import limits
 from hark.errors import LaunchError
 from hark.policy import privileges
 from hark.workspace import manifest, state
+from hark.workspace.writes import Written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from hark.policy.person import Person
 
-__all__ = ["Listing", "Source"]
+__all__ = ["Listed", "Listing", "Source"]
 
 _GRACE_S = 10.0  # a stat on a dead network share never ends
 
@@ -40,6 +41,14 @@ class Source:
     layer: int
     path: str
     fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A walk's result: the state's digest, and each layer with its manifest open for reading."""
+
+    state: bytes
+    written: tuple[Written, ...]
 
 
 @dataclass(slots=True)
@@ -74,8 +83,8 @@ class Listing:
         os.close(theirs)
         return cls(at, run, person, tuple(sources), inodes, tuple(files), pid, ours)
 
-    def finish(self) -> bytes:
-        """Wait for the walk, write the state, return its digest. Raises LaunchError."""
+    def finish(self) -> Listed:
+        """Wait for the walk and write the state. Raises LaunchError."""
         try:
             counts = self._counts()
             layers = tuple(
@@ -85,10 +94,11 @@ class Listing:
                 )
             )
             who = self.person
-            return state.write(
+            digest = state.write(
                 self.folder,
                 state.State(self.run, who.uid, who.gid, who.groups, who.name, layers),
             )
+            return Listed(digest, tuple(self._written(layer) for layer in layers))
         except (OSError, ValueError) as error:
             raise LaunchError("the workspace cannot be listed", str(error)) from error
         finally:
@@ -102,6 +112,11 @@ class Listing:
             self.pid = 0
             for fd in (self.folder, self.pipe, *self.files):
                 os.close(fd)
+
+    def _written(self, layer: state.Layer) -> Written:
+        name = state.manifest_name(layer.number)
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.folder)
+        return Written(layer.path, fd, bytes.fromhex(layer.manifest))
 
     def _counts(self) -> list[int]:
         poll = select.poll()
