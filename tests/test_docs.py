@@ -62,3 +62,11 @@ def test_every_debian_package_has_a_reason(name: str):
     reasons = (ROOT / "docs/dependencies.md").read_text()
     packages = (ROOT / ".ci" / name).read_text().split()
     assert not [package for package in packages if package not in reasons]
+
+
+def test_decisions_have_numbers_of_their_own():
+    """The number of an ADR is in its file name and in its title, and in no other one's."""
+    pages = sorted((ROOT / "docs/adr").glob("*.md"))
+    titles = {page.name: page.read_text().splitlines()[0] for page in pages}
+    assert all(title.startswith(f"# {int(name[:4])}. ") for name, title in titles.items())
+    assert len({name[:4] for name in titles}) == len(titles)
