@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hark.errors import LaunchError
-from hark.launcher import netrules
+from hark.launcher import host, netrules
 from hark.launcher.ids import AGENT_OF_ROOT
 from hark.launcher.plan import GivenFile, PathGrant, WatchedProcess
 from hark.policy.control import ExitCause, MsgType, PeerClosed, Plain, Published, Sealed, Signal
@@ -588,6 +588,17 @@ def test_the_limit_on_tasks_holds(box: MakeBox):
     one = box(["/usr/bin/python3", "-I", "-S", "-c", script], limits=Limits(pids=40))
     result = one.run()
     assert 20 < int(result.out) < 40
+
+
+def test_the_limit_on_memory_holds_and_spares_init(box: MakeBox):
+    if host.read_facts().memory is None:
+        pytest.skip("no memory controller below our cgroup")
+    script = "x=bytearray(16<<20); print('small', flush=True); y=bytearray(256<<20); print('large')"
+    argv = ["/usr/bin/python3", "-I", "-S", "-c", script]
+    result = box(argv, limits=Limits(pids=40, memory=64 << 20)).run()
+    assert (result.out, result.status, result.exited.cause) == ("small\n", -9, ExitCause.AGENT)
+    result = box(argv, limits=Limits(pids=40, memory=1 << 30)).run()
+    assert result.out == "small\nlarge\n"
 
 
 def test_private_temporary_folders_are_bounded_and_empty(box: MakeBox):
