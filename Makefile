@@ -136,6 +136,7 @@ install: setup
 	$(Q)install -d $(PREFIX)/bin
 	$(Q)/usr/bin/python3 -m venv --system-site-packages $(PREFIX)/lib/hark
 	$(Q)$(PREFIX)/lib/hark/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(REQ)/run.txt
+	$(Q)rm -rf $(BUILD)/wheel
 	$(Q)$(PREFIX)/lib/hark/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 	$(Q)install -d $(PREFIX)/lib/hark/libexec
 	$(Q)install -m 755 $(PROGRAMS) $(PREFIX)/lib/hark/libexec/
