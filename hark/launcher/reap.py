@@ -61,13 +61,17 @@ def reap(host: HostFacts, runs: Path = RUNS) -> Reaped:
 
 def _dead_cgroups(host: HostFacts, runs: Path) -> list[Path]:
     """Return the cgroup folders of dead runs, those below limits of v1 too."""
+<<<<<<< Updated upstream
     pattern = CGROUP_PREFIX + "*"
     named = [p for folder in _cgroup_folders(host) for p in sorted(folder.glob(pattern))]
+=======
+>>>>>>> Stashed changes
     out = []
-    for path in named:
-        run = runs / path.name.removeprefix(CGROUP_PREFIX)
-        if _is_dead(run) or (not run.exists() and _is_forgotten(path.name, host)):
-            out.append(path)
+    for folder in _cgroup_folders(host):
+        for path in sorted(folder.glob(CGROUP_PREFIX + "*")):
+            run = runs / path.name.removeprefix(CGROUP_PREFIX)
+            if _is_dead(run) or (not run.exists() and _is_forgotten(path.name, host)):
+                out.append(path)
     return out
 
 
@@ -138,6 +142,7 @@ def _trim(run: Path) -> None:
 
 
 def _is_evidence(run: Path) -> bool:
-    if (run / BUNDLE_NAME).exists():
-        return True
+    with contextlib.suppress(FileNotFoundError):
+        if (run / BUNDLE_NAME).stat().st_size:  # an empty one: the run ended before it began
+            return True
     return any(any(upper.iterdir()) for upper in run.glob("layers/*/upper"))

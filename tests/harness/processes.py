@@ -11,7 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Process", "below", "running_with", "wait_until_gone"]
+__all__ = ["Process", "below", "run_folder", "running_with", "wait_until_gone"]
+
+_RUNS = Path("/var/lib/hark/runs")
 
 _PPID, _START = 3, 21  # proc_pid_stat(5), counted from 0
 
@@ -61,6 +63,16 @@ def below(pid: int) -> list[Process]:
         grown = more != wanted
         wanted = more
     return [p for p in everything if p.pid in wanted]
+
+
+def run_folder(tree: list[Process]) -> Path:
+    """Return the run's folder: hark-launch holds its lock file open."""
+    (launch,) = [process for process in tree if process.name == "hark-launch"]
+    for entry in Path(f"/proc/{launch.pid}/fd").iterdir():
+        target = entry.readlink()
+        if target.name == "lock" and target.parent.parent == _RUNS:
+            return target.parent
+    raise AssertionError("hark-launch holds no lock of a run")
 
 
 def running_with(marker: str) -> list[Process]:

@@ -9,20 +9,19 @@ import contextlib
 import shutil
 import subprocess
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from harness.processes import Process, below, running_with, wait_until_gone
+from harness.processes import below, run_folder, running_with, wait_until_gone
 from harness.recording import Recording, raw
 from harness.running import HARK, hark
 from harness.world import NEWS, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PARTS = ("hark-recorder", "hark-mediator", "hark-launch", "hark-broker", "hark-signer")
-RUNS = Path("/var/lib/hark/runs")
 AGENT = f"""
 import subprocess, sys, urllib.request
 subprocess.Popen(["/bin/sleep", "3600", sys.argv[1]])
@@ -56,16 +55,6 @@ def started(world: World, marker: str) -> Iterator[subprocess.Popen[bytes]]:
         log.close()
 
 
-def folder_of(tree: list[Process]) -> Path:
-    """Return the run's folder: hark-launch holds its lock file open."""
-    (launch,) = [process for process in tree if process.name == "hark-launch"]
-    for entry in Path(f"/proc/{launch.pid}/fd").iterdir():
-        target = entry.readlink()
-        if target.name == "lock" and target.parent.parent == RUNS:
-            return target.parent
-    raise AssertionError("hark-launch holds no lock of a run")
-
-
 @pytest.mark.kernel
 @pytest.mark.interop
 @pytest.mark.parametrize("name", PARTS)
@@ -73,7 +62,7 @@ def test_killing_a_part_stops_the_agent_and_keeps_the_prefix(world: World, name:
     marker = str(uuid.uuid4().int % 10**9)  # sleep takes it as more seconds
     with started(world, marker) as run:
         tree = below(run.pid)
-        folder = folder_of(tree)
+        folder = run_folder(tree)
         assert running_with(marker), "positive control: the agent is running"
         (victim,) = [process for process in tree if process.name == name]
         victim.kill()
