@@ -61,11 +61,6 @@ def reap(host: HostFacts, runs: Path = RUNS) -> Reaped:
 
 def _dead_cgroups(host: HostFacts, runs: Path) -> list[Path]:
     """Return the cgroup folders of dead runs, those below limits of v1 too."""
-<<<<<<< Updated upstream
-    pattern = CGROUP_PREFIX + "*"
-    named = [p for folder in _cgroup_folders(host) for p in sorted(folder.glob(pattern))]
-=======
->>>>>>> Stashed changes
     out = []
     for folder in _cgroup_folders(host):
         for path in sorted(folder.glob(CGROUP_PREFIX + "*")):
