@@ -28,7 +28,7 @@ from hark.replay.identity import (
     plain_identity,
 )
 from hark.replay.renaming import Replacer
-from hark.replay.rules import BUILTIN, Rules
+from hark.replay.rules import BUILTIN, Rules, is_real_clock
 from hark.replay.spawn import UNKNOWN, Spawn
 from hark.replay.tokens import InputScanner, Masker, Ownership
 
@@ -276,8 +276,7 @@ class Extractor:
         pairs = [(str(name), _bytes(text)) for name, text in p.get(18) or []]
         self._table = placeholder_table(pairs)
         if self._given_rules is None:
-            # Any mode but a recorded clock: the agent read the real one.
-            is_real = str(p.get(11, "off")).split("=")[-1] not in ("epoch", "exact", "full")
+            is_real = is_real_clock(str(p.get(11, "off")))
             self._rules = replace(BUILTIN, real_times=is_real)
         replacer = Replacer(self._table)
         given = [(f"argv[{i}]", _bytes(word)) for i, word in enumerate(p.get(4) or [])]

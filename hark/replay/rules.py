@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-__all__ = ["BUILTIN", "Rules", "Telemetry", "Volatile", "header_rule"]
+__all__ = ["BUILTIN", "Rules", "Telemetry", "Volatile", "header_rule", "is_real_clock"]
 
 VERSION = 1  # of the built-in telemetry rules and the header lists
 
@@ -53,6 +53,11 @@ def header_rule(name: str) -> str | None:
     if name in _CLIENT or name.startswith(_CLIENT_PREFIXES):
         return "header:client"
     return None if name.startswith(_KEPT_PREFIXES) else "header:unlisted"
+
+
+def is_real_clock(determinism: str) -> bool:
+    """Whether a run's determinism left the agent the real clock."""
+    return determinism.rpartition("=")[2] not in ("epoch", "exact", "full")
 
 
 def _glob(pattern: str, text: str) -> bool:

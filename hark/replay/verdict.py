@@ -1,1 +1,487 @@
-"""Whether two runs did the same, and where not (docs/spec/replay.md, "Verdict"). Pure."""
+"""Whether two runs did the same, and where not (docs/spec/replay.md, "Verdict").
+
+Pure. Rules: intervals in order, actions of one as sets, close level first. The words of the first
+line are fixed. Everything an agent made is shown escaped and cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hark import limits
+from hark.replay.actions import Action, Delivered, InputSeen
+from hark.replay.digest import Digests, Foata
+from hark.replay.match import Entry, Level, Nearest, Pool, Tally, nearest
+from hark.replay.renaming import Renames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hark.replay.actions import Step
+    from hark.replay.digest import Mark
+    from hark.replay.identity import Difference, Identity
+
+__all__ = ["Divergence", "History", "Interval", "Side", "Verdict", "judge"]
+
+_LEVELS = ("strict", "normalised", "renamed")
+
+
+@dataclass(slots=True)
+class Interval:
+    """What the agent had been given since its last action, and the actions until the next gift."""
+
+    marks: dict[int, Mark] = field(default_factory=dict)
+    actions: list[Action] = field(default_factory=list)
+    given: str = ""
+
+    def mark_hashes(self) -> Counter[bytes]:
+        """Return the marks as the digest has them."""
+        return Counter(mark.hash() for mark in self.marks.values())
+
+
+class History:
+    """One run, step by step, without the fields of its actions."""
+
+    def __init__(self) -> None:
+        self.intervals = [Interval()]
+        self.inputs: dict[str, list[bytes]] = {}
+        self.lost: Mapping[str, int] = {}
+        self.is_complete = False
+        self._foata = (Foata(), Foata(), Foata())
+
+    def add(self, step: Step) -> None:
+        """Take the next step."""
+        if isinstance(step, InputSeen):
+            self.inputs.setdefault(step.label, []).append(step.digest)
+        elif isinstance(step, Delivered):
+            if self.intervals[-1].actions:
+                self.intervals.append(Interval())
+            self.intervals[-1].marks[step.mark.exchange] = step.mark
+            self.intervals[-1].given = step.title
+            for foata in self._foata:
+                foata.deliver(step.mark)
+        else:
+            identity = step.identity
+            self.intervals[-1].actions.append(step.light())
+            hashes = (identity.strict, identity.normalised, identity.renamed)
+            for foata, value in zip(self._foata, hashes, strict=True):
+                foata.act(value)
+
+    @property
+    def count(self) -> int:
+        """Actions so far."""
+        return self._foata[0].count
+
+    def digests(self) -> Digests:
+        """Return the digests up to here."""
+        return Digests(*(foata.digest() for foata in self._foata))
+
+    def actions(self) -> list[Action]:
+        """Return all actions, in bundle order."""
+        return [action for interval in self.intervals for action in interval.actions]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One action as a person sees it."""
+
+    number: int
+    event: int
+    title: str
+    path: str
+    program: str
+
+    @classmethod
+    def of(cls, action: Action) -> Side:
+        """Return what is shown of an action."""
+        title = action.identity.title
+        return cls(action.number, action.seq, title, action.path, action.program)
+
+    def text(self) -> str:
+        """Return one line."""
+        who = self.path if self.path != "-" else ""
+        program = f" ({self.program})" if self.program and who else ""
+        where = ", ".join(part for part in (f"event {self.event}", f"{who}{program}") if part)
+        return f"{_shown(self.title, limits.REPLAY_SHOWN_CHARS)}  [{_shown(where, 200)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where two runs part. ``moved``: where the same action stands on the other side."""
+
+    number: int
+    recorded: Side | None
+    now: Side | None
+    nearest: Nearest | None
+    moved: str
+    conflict: tuple[bytes, bytes] | None
+    path: str
+    program: str
+    last_input: str
+    before: tuple[Side, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of a comparison. ``inputs``: what the two runs were given differently."""
+
+    actions: int
+    tally: Tally
+    renames: tuple[tuple[bytes, bytes], ...]
+    recorded: Digests
+    now: Digests
+    divergence: Divergence | None
+    inputs: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs that counts."""
+        return self.divergence is None
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing differs at all in what the agent did."""
+        return self.equal and self.grade() == "exact" and not self.tally.telemetry
+
+    def holds(self, *, strict: bool = False) -> bool:
+        """Whether the verdict is good enough."""
+        return self.exact if strict else self.equal
+
+    def grade(self) -> str:
+        """Return ``exact``, or what was needed instead."""
+        counts = (("normalised", self.tally.normalised), ("renamed", len(self.renames)))
+        weaker = [f"{name} {count}" for name, count in counts if count]
+        return ", ".join(weaker) or "exact"
+
+    def first_line(self) -> str:
+        """Return the line that is a claim."""
+        if self.divergence is not None:
+            return f"REPLAY-DIVERGED at action {self.divergence.number}"
+        more = (
+            (self.tally.telemetry, "telemetry not compared"),
+            (self.tally.volatile, "volatile fields"),
+            (self.tally.times, "with times"),
+        )
+        parts = [self.grade(), *(f"{count} {text}" for count, text in more if count)]
+        return f"REPLAY-EQUAL {', '.join(parts)}"
+
+    def lines(self) -> list[str]:
+        """Return everything for a person, escaped."""
+        out = [self.first_line()]
+        if self.divergence is None:
+            out.append(f"  {self.actions} actions, digest {self.now.renamed.hex()}")
+        else:
+            out += _divergence_lines(self.divergence)
+        out += [
+            f"  renamed    {_shown(a, 80)} -> {_shown(b, 80)}"
+            for a, b in self.renames[: limits.REPLAY_SHOWN_ROWS]
+        ]
+        out += [
+            f"  ignored    {_shown(rule, 80)} ({count})"
+            for rule, count in sorted(self.tally.rules.items())
+        ]
+        out += [f"  input      {_shown(text, 200)}" for text in self.inputs]
+        return [*out, *(f"  note       {_shown(text, 200)}" for text in self.notes)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything for a machine; bytes as text, digests in hex."""
+        tally = self.tally
+        return {
+            "verdict": self.first_line(),
+            "equal": self.equal,
+            "exact": self.exact,
+            "actions": self.actions,
+            "matched": tally.matched,
+            "normalised": tally.normalised,
+            "telemetry_not_compared": tally.telemetry,
+            "volatile_fields": tally.volatile,
+            "with_times": tally.times,
+            "ignored": dict(sorted(tally.rules.items())),
+            "renamed": [[_shown(a, None), _shown(b, None)] for a, b in self.renames],
+            "digests": {"recorded": _hex(self.recorded), "now": _hex(self.now)},
+            "inputs_that_differ": list(self.inputs),
+            "notes": list(self.notes),
+            "divergence": _divergence_json(self.divergence),
+        }
+
+
+def _hex(digests: Digests) -> dict[str, str]:
+    return {name: getattr(digests, name).hex() for name in _LEVELS}
+
+
+def _shown(value: str | bytes, most: int | None) -> str:
+    text = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+    if most is not None and len(text) > most:
+        text = text[: most - 1] + "…"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _both(difference: Difference) -> tuple[str, str]:
+    """Return both values, long ones cut around the first place where they differ."""
+    left, right = difference.recorded, difference.now
+    if left is None or right is None:
+        return tuple("(absent)" if v is None else _shown(v, 100) for v in (left, right))  # type: ignore[return-value]
+    pairs = enumerate(zip(left, right, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(left), len(right)))
+    start = max(0, at - 40) if max(len(left), len(right)) > 100 else 0  # noqa: PLR2004 - a line
+    lead = "…" if start else ""
+    return lead + _shown(left[start:], 100), lead + _shown(right[start:], 100)
+
+
+def _divergence_lines(d: Divergence) -> list[str]:
+    out = [
+        f"  recorded   {d.recorded.text() if d.recorded else 'nothing'}",
+        f"  now        {d.now.text() if d.now else 'nothing'}",
+    ]
+    if d.moved:
+        out.append(f"  moved      {_shown(d.moved, 200)}")
+    if d.conflict:
+        out.append(f"  ids        {_shown(d.conflict[0], 80)} is not {_shown(d.conflict[1], 80)}")
+    if d.nearest is not None:
+        total = d.nearest.same_fields + len(d.nearest.differences)
+        out.append(
+            f"  nearest    recorded action {d.nearest.number}: {len(d.nearest.differences)} of "
+            f"{total} fields differ"
+        )
+        for item in d.nearest.differences[: limits.REPLAY_SHOWN_ROWS]:
+            left, right = _both(item)
+            out.append(f"    {_shown(item.field, 100)}: {left}  ->  {right}")
+    who = d.path + (f" ({d.program})" if d.program else "")
+    out.append(f"  by         {_shown(who, 200)}")
+    out.append(f"  last input {_shown(d.last_input or 'none', 200)}")
+    return [*out, *(f"  before     action {side.number}: {side.text()}" for side in d.before)]
+
+
+def _divergence_json(d: Divergence | None) -> dict[str, Any] | None:
+    if d is None:
+        return None
+
+    def side(s: Side | None) -> dict[str, Any] | None:
+        if s is None:
+            return None
+        return {
+            "action": s.number,
+            "event": s.event,
+            "title": _shown(s.title, None),
+            "path": s.path,
+            "program": _shown(s.program, None),
+        }
+
+    near = None
+    if d.nearest is not None:
+        near = {
+            "action": d.nearest.number,
+            "title": _shown(d.nearest.title, None),
+            "same_fields": d.nearest.same_fields,
+            "differences": [
+                {
+                    "field": _shown(item.field, None),
+                    "recorded": None if item.recorded is None else _shown(item.recorded, None),
+                    "now": None if item.now is None else _shown(item.now, None),
+                }
+                for item in d.nearest.differences
+            ],
+        }
+    return {
+        "action": d.number,
+        "recorded": side(d.recorded),
+        "now": side(d.now),
+        "nearest": near,
+        "moved": d.moved,
+        "ids": [_shown(text, None) for text in d.conflict] if d.conflict else None,
+        "path": d.path,
+        "program": _shown(d.program, None),
+        "last_input": _shown(d.last_input, None),
+        "before": [side(s) for s in d.before],
+    }
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+class _Judge:
+    def __init__(
+        self,
+        recorded: History,
+        now: History,
+        load_recorded: Callable[[int], Identity],
+        load_now: Callable[[int], Identity],
+    ) -> None:
+        self.recorded = recorded
+        self.now = now
+        self.load_recorded = load_recorded
+        self.load_now = load_now
+        self.renames = Renames()
+        self.tally = Tally()
+
+    def divergence(self) -> Divergence | None:
+        """Compare interval by interval; return the first difference."""
+        is_prefix = not self.recorded.is_complete
+        count = len(self.recorded.intervals)
+        if not is_prefix:
+            count = max(count, len(self.now.intervals))
+        for index in range(count):
+            left = _at(self.recorded, index)
+            right = _at(self.now, index)
+            missing, surplus, conflict = self._pair(left, right)
+            if is_prefix and index == count - 1:
+                surplus = []
+            if missing or surplus:
+                return self._explain(index, missing, surplus, conflict)
+            if left.mark_hashes() != right.mark_hashes():
+                return self._given(left, right)
+        return None
+
+    def _pair(
+        self, left: Interval, right: Interval
+    ) -> tuple[list[Entry], list[Action], tuple[bytes, bytes] | None]:
+        pool = Pool((_entry(action) for action in left.actions), self.renames)
+        waiting = list(right.actions)
+        conflict = None
+        for level in Level:
+            still = []
+            for action in waiting:
+                taken = pool.take(action.identity, action.lineage, (level,))
+                if taken is None:
+                    conflict = pool.conflict or conflict
+                    still.append(action)
+                else:
+                    self.tally.add(taken[0].identity, action.identity, level)
+            waiting = still
+        return list(pool.left), waiting, conflict
+
+    def _explain(
+        self,
+        index: int,
+        missing: list[Entry],
+        surplus: list[Action],
+        conflict: tuple[bytes, bytes] | None,
+    ) -> Divergence:
+        known = {action.number: action for action in self.recorded.actions()}
+        recorded = known[missing[0].number] if missing else None
+        now = _partner(recorded, surplus)
+        near = None
+        if now is not None:
+            later = [_entry(a) for i in self.recorded.intervals[index + 1 :] for a in i.actions]
+            near = nearest(self.load_now(now.number), [*missing, *later], self.load_recorded)
+        before = sum(len(i.actions) for i in self.recorded.intervals[: index + 1])
+        number = recorded.number if recorded else before + 1
+        moved = self._moved(index, recorded, now)
+        return self._divergence(number, recorded, now, near=near, moved=moved, conflict=conflict)
+
+    def _given(self, left: Interval, right: Interval) -> Divergence:
+        """The actions are the same, what the agent had been given before them is not."""
+        recorded = left.actions[0] if left.actions else None
+        now = right.actions[0] if right.actions else None
+        moved = f"the same actions, but after {right.given or 'nothing'}"
+        moved += f" instead of {left.given or 'nothing'}"
+        number = recorded.number if recorded else self.recorded.count + 1
+        return self._divergence(number, recorded, now, moved=moved)
+
+    def _moved(self, index: int, recorded: Action | None, now: Action | None) -> str:
+        found = _find(self.now, index + 1, recorded)
+        if found is not None:
+            return f"the recorded action comes later now, after {found.given or 'nothing'}"
+        found = _find(self.recorded, index + 1, now)
+        if found is not None:
+            return f"this action came later when recorded, after {found.given or 'nothing'}"
+        return ""
+
+    def _divergence(
+        self,
+        number: int,
+        recorded: Action | None,
+        now: Action | None,
+        *,
+        near: Nearest | None = None,
+        moved: str = "",
+        conflict: tuple[bytes, bytes] | None = None,
+    ) -> Divergence:
+        who = now or recorded
+        earlier = [action for action in self.recorded.actions() if action.number < number]
+        return Divergence(
+            number=number,
+            recorded=Side.of(recorded) if recorded else None,
+            now=Side.of(now) if now else None,
+            nearest=near,
+            moved=moved,
+            conflict=conflict,
+            path=who.path if who else "-",
+            program=who.program if who else "",
+            last_input=who.last_input if who else "",
+            before=tuple(Side.of(action) for action in earlier[-limits.REPLAY_SHOWN_BEFORE :]),
+        )
+
+
+def _entry(action: Action) -> Entry:
+    return Entry(action.number, action.identity, action.lineage, action.exchange)
+
+
+def _at(history: History, index: int) -> Interval:
+    return history.intervals[index] if index < len(history.intervals) else Interval()
+
+
+def _partner(recorded: Action | None, surplus: list[Action]) -> Action | None:
+    """Return the surplus action that stands for the recorded one: same title, else same kind."""
+    if recorded is None:
+        return surplus[0] if surplus else None
+    same = [a for a in surplus if a.identity.title == recorded.identity.title]
+    same = same or [a for a in surplus if a.identity.kind == recorded.identity.kind]
+    chosen = same or surplus
+    return chosen[0] if chosen else None
+
+
+def _find(history: History, start: int, action: Action | None) -> Interval | None:
+    if action is None:
+        return None
+    for interval in history.intervals[start:]:
+        if any(a.identity.renamed == action.identity.renamed for a in interval.actions):
+            return interval
+    return None
+
+
+def judge(
+    recorded: History,
+    now: History,
+    *,
+    load_recorded: Callable[[int], Identity],
+    load_now: Callable[[int], Identity],
+) -> Verdict:
+    """Compare two runs. ``load_…`` give the identity of action ``number`` with its fields."""
+    court = _Judge(recorded, now, load_recorded, load_now)
+    divergence = court.divergence()
+    return Verdict(
+        actions=recorded.count,
+        tally=court.tally,
+        renames=tuple(court.renames.changed.items()),
+        recorded=recorded.digests(),
+        now=now.digests(),
+        divergence=divergence,
+        inputs=tuple(_inputs(recorded.inputs, now.inputs)),
+        notes=tuple(_notes(recorded, now)),
+    )
+
+
+def _inputs(left: Mapping[str, Sequence[bytes]], right: Mapping[str, Sequence[bytes]]) -> list[str]:
+    out = []
+    for label in [*left, *(label for label in right if label not in left)]:
+        a, b = Counter(left.get(label, ())), Counter(right.get(label, ()))
+        if a != b:
+            out.append(f"{label}: {(a - b).total()} recorded, {(b - a).total()} now differ")
+    return out
+
+
+def _notes(recorded: History, now: History) -> list[str]:
+    out = []
+    for name, history in (("the recording", recorded), ("this run", now)):
+        if not history.is_complete:
+            out.append(f"{name} is incomplete: it has no orderly end")
+        if history.lost:
+            total = sum(history.lost.values())
+            out.append(f"{name} lost {total} records ({', '.join(sorted(history.lost))})")
+    return out

@@ -1,0 +1,100 @@
+"""Two bundles against each other.
+
+Rules: reads, and decides nothing: ``verdict`` does. Whether a bundle is true is for ``hark verify``
+to say, and for the caller to ask first where it matters. Fields of actions are read again only for
+the ones that a divergence shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hark.bundle.events import Kind
+from hark.bundle.reader import Bundle
+from hark.errors import InputError
+from hark.replay.actions import Action, Extractor
+from hark.replay.rules import BUILTIN, Rules, is_real_clock
+from hark.replay.verdict import History, Verdict, judge
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+
+    from hark.replay.actions import Step
+    from hark.replay.identity import Identity
+
+__all__ = ["compare", "history", "rules_of", "steps"]
+
+
+def rules_of(*bundles: Bundle, rules: Rules = BUILTIN) -> Rules:
+    """Return ``rules`` with the clock of the bundles: real when it was real in one of them."""
+    modes = [_determinism(bundle) for bundle in bundles]
+    return replace(rules, real_times=any(is_real_clock(mode) for mode in modes))
+
+
+def _determinism(bundle: Bundle) -> str:
+    for event in bundle.events(Kind.RUN_START):
+        if event.payload is not None:
+            return str(event.payload.get(11, "off"))
+    raise InputError("this recording cannot be compared", "it has no start")
+
+
+def steps(bundle: Bundle, rules: Rules) -> Iterator[tuple[Extractor, Step]]:
+    """Yield what the events of a bundle mean, with the extractor that knows the rest."""
+    extractor = Extractor(bundle.read_body, rules)
+    for event in bundle.events():
+        for step in extractor.feed(event):
+            yield extractor, step
+    for step in extractor.finish():
+        yield extractor, step
+
+
+def history(bundle: Bundle, rules: Rules) -> History:
+    """Read a bundle into what is compared."""
+    found = History()
+    for extractor, step in steps(bundle, rules):
+        found.add(step)
+        found.lost = extractor.lost
+        found.is_complete = extractor.is_complete
+    return found
+
+
+def _loader(bundle: Bundle, rules: Rules) -> Callable[[int], Identity]:
+    kept: dict[int, Identity] = {}
+
+    def load(number: int) -> Identity:
+        if number not in kept:
+            for _, step in steps(bundle, rules):
+                if isinstance(step, Action) and step.number == number:
+                    kept[number] = step.identity
+                    break
+        return kept[number]
+
+    return load
+
+
+def compare(
+    recorded: Bundle | str | os.PathLike[str],
+    now: Bundle | str | os.PathLike[str],
+    *,
+    rules: Rules = BUILTIN,
+) -> Verdict:
+    """Say whether two recordings did the same.
+
+    Raises ``BundleInvalid`` for a file that cannot be read, ``InputError`` for one that cannot be
+    compared (redacted, or with kinds of a later version).
+    """
+    if not isinstance(recorded, Bundle):
+        with Bundle.open(recorded) as opened:
+            return compare(opened, now, rules=rules)
+    if not isinstance(now, Bundle):
+        with Bundle.open(now) as opened:
+            return compare(recorded, opened, rules=rules)
+    chosen = rules_of(recorded, now, rules=rules)
+    return judge(
+        history(recorded, chosen),
+        history(now, chosen),
+        load_recorded=_loader(recorded, chosen),
+        load_now=_loader(now, chosen),
+    )
