@@ -14,7 +14,7 @@ static enum hark_reason check_version(const struct hark_head *head, const char *
 		return HARK_REASON_BAD_FRAMING;
 	}
 	if (head->other_coding) {
-		*detail = "the last transfer coding is not chunked";
+		*detail = "a transfer coding other than chunked";
 		return HARK_REASON_BAD_FRAMING;
 	}
 	return HARK_REASON_COMPLETE;

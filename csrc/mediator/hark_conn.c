@@ -480,7 +480,8 @@ static void open_expired(struct hark_conn *conn)
 		x->want_body = false; /* enough of the body was waited for */
 		hark_refuse_try(conn);
 	} else if (x->open && x->response_started) {
-		hark_conn_kill(conn, conn->deadline_reason);
+		/* Both directions may stream; the upstream's deadline still counts. */
+		hark_conn_deadline(conn, HARK_LIMIT_BODY_MS, HARK_REASON_BODY_TIMEOUT);
 	} else if (x->open) {
 		hark_refuse(conn, conn->deadline_reason, NULL);
 	} else if (conn->h1.in_head && conn->h1.started) {

@@ -555,6 +555,8 @@ static int on_response_head(void *ctx, const struct hark_head *head)
 
 	if (head->major != 1)
 		return fail_response(up, HARK_REASON_BAD_RESPONSE, "not HTTP/1");
+	if (head->other_coding)
+		return fail_response(up, HARK_REASON_BAD_RESPONSE, "unknown transfer coding");
 	if (head->status < 200)
 		return on_interim(up, head);
 	up->final = true;

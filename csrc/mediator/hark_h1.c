@@ -108,7 +108,6 @@ static int on_headers_complete(llhttp_t *p)
 
 	h1->head.upgrade = p->upgrade && p->type == HTTP_REQUEST && p->method != HTTP_CONNECT;
 	h1->head.chunked = (p->flags & F_CHUNKED) != 0;
-	h1->head.other_coding = (p->flags & F_TRANSFER_ENCODING) && !h1->head.chunked;
 	h1->head.has_length = (p->flags & F_CONTENT_LENGTH) != 0;
 	h1->head.length = p->content_length;
 	h1->head.status = p->status_code;
@@ -260,6 +259,15 @@ static void trim(const struct hark_head *head, struct hark_span *span)
 		span->len--;
 }
 
+/* "gzip, chunked" is legal, but nobody sends it, and hark frames bodies anew: it would be lost. */
+static bool other_coding(const struct hark_head *head)
+{
+	struct hark_span value = {0, 0};
+	size_t n = hark_head_find(head, "transfer-encoding", &value);
+
+	return n > 1 || (n == 1 && !hark_head_is(head, value, "chunked"));
+}
+
 /* The head is complete and raw ends with it. */
 static enum hark_h1_result finish_head(struct hark_h1 *h1)
 {
@@ -267,6 +275,7 @@ static enum hark_h1_result finish_head(struct hark_h1 *h1)
 
 	for (i = 0; i < h1->head.nfields; i++)
 		trim(&h1->head, &h1->head.fields[i].value);
+	h1->head.other_coding = other_coding(&h1->head);
 	h1->in_head = false;
 	h1->in_value = false;
 	llhttp_resume(&h1->parser);

@@ -49,7 +49,7 @@ struct hark_head {
 	uint8_t major;
 	uint8_t minor;
 	bool chunked;
-	bool other_coding; /* Transfer-Encoding whose last coding is not chunked */
+	bool other_coding; /* Transfer-Encoding that is not exactly one "chunked" */
 	bool has_length;
 	bool upgrade; /* Upgrade and Connection: upgrade */
 	uint64_t length;

@@ -265,6 +265,8 @@ static const struct message requests[] = {
 	{"POST / " R "Content-Length: 5, 5\r\n\r\nabcde", "!bad_framing"},
 	{"POST / " R "Content-Length: -1\r\n\r\n", "!bad_framing"},
 	{"POST / " R "Content-Length: 18446744073709551616\r\n\r\n", "!bad_framing"},
+	{"POST / " R "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "H3,2,bad_framing|Ek|"},
+	{"POST / " R "Transfer-Encoding: CHUNKED\r\n\r\n0\r\n\r\n", "H3,2,complete|Ek|"},
 	{"GET / " R "X: 1\r\n 2\r\n\r\n", "!bad_request"},
 	{"GET / HTTP/1.1\nHost: a\n\n", "!bad_request"},
 	{"GET / " R "X: a\rb\r\n\r\n", "!bad_request"},

@@ -71,6 +71,11 @@ REFUSED = {
         400,
         "bad_framing",
     ),
+    "coding before chunked": (
+        b"POST / HTTP/1.1\r\n" + H + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        400,
+        "bad_framing",
+    ),
     "coding in 1.0": (
         b"POST / HTTP/1.0\r\n" + H + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         400,
