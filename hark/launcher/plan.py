@@ -42,6 +42,7 @@ _HOME = "home"
 _KERNEL = ("/proc", "/dev", "/sys")
 _SHARED = ("/usr", "/etc")
 _OWN_INSIDE = ("/", "/run", "/tmp", "/var", "/var/tmp")  # noqa: S108 - names, not uses
+_NO_CGROUP = "no kernel sensors; init's end ends the run"
 _TMP = ("/tmp", "/var/tmp")  # noqa: S108 - the run's own, not the host's
 
 
@@ -169,6 +170,10 @@ class _Builder:
             self.fds.append(name)
         return self.fds.index(name)
 
+    def fault(self, feature: str) -> str:
+        """What the kernel answered when ``feature`` was probed, "" when that went well."""
+        return next((f.detail for f in self.caps.features if f.name == feature and not f.ok), "")
+
     def lacks(self, feature: str, cause: str, effect: str) -> None:
         """Note a downgrade; refuse one the policy does not allow."""
         if feature not in self.request.allow_downgrades:
@@ -286,10 +291,12 @@ def _host_side(b: _Builder) -> None:
         ops.Listen(tcp_port=network.TCP_PORT, dns_port=network.DNS_PORT, backlog=network.BACKLOG),
         ops.NfLog(group=network.LOG_GROUP, copy_bytes=network.LOG_COPY_BYTES),
     ]
-    if b.host.cgroup:
-        b.ops.append(ops.CGroup(path=f"{b.host.cgroup}/{CGROUP_PREFIX}{b.request.run_id}"))
+    if not b.host.cgroup:
+        b.lacks("cgroup2", "no cgroup v2 is mounted", _NO_CGROUP)
+    elif fault := b.fault("cgroup2"):
+        b.lacks("cgroup2", fault, _NO_CGROUP)
     else:
-        b.lacks("cgroup2", "no cgroup v2 is mounted", "no kernel sensors; init's end ends the run")
+        b.ops.append(ops.CGroup(path=f"{b.host.cgroup}/{CGROUP_PREFIX}{b.request.run_id}"))
     if b.host.pids_v2 and b.request.limits.pids:
         b.ops.append(ops.LimitV2(file="pids.max", value=str(b.request.limits.pids)))
     _limit_memory(b, b.host.memory, b.request.limits.memory)

@@ -28,14 +28,15 @@ from hark import __version__, limits
 from hark.bundle.events import Kind
 from hark.bundle.format import Header
 from hark.bundle.writer import BundleWriter, create
-from hark.errors import LaunchError, RecordingFailed
+from hark.errors import KernelUnsupported, LaunchError, RecordingFailed
 from hark.kernel.nflog import Reader
-from hark.kernel.sensors import Sensors, prepare
+from hark.kernel.sensors import NoSensors, Sensors, prepare
 from hark.launcher import netrules, ops, reap, rundir
 from hark.launcher.host import read_facts
 from hark.launcher.ids import Slot, claim_slot
 from hark.launcher.plan import (
     LAYERS,
+    Downgrade,
     GivenFile,
     LaunchPlan,
     LaunchRequest,
@@ -77,6 +78,8 @@ _WATCHED = (
     WatchedProcess("broker", ExitCause.BROKER),
     WatchedProcess("signer", ExitCause.SIGNER),
 )
+_SENSORS = "sensors"  # as `hark doctor` calls them
+_NO_SENSORS = "no processes, sockets and system calls on record; exchanges without an owner"
 _WINSIZE = struct.Struct("=HHHH")
 
 
@@ -123,14 +126,15 @@ def record(run: Prepared) -> RunResult:
         undo.callback(launcher.close)
         network = launcher.wait_network()
         netrules.apply(network.netns)
-        sensors = Sensors.attach(network.cgroup, network.cgroup_id)
+        sensors, lost = _attach(run, network)
         undo.callback(sensors.detach)
         preparation.close()
         parties.mediator.listen([network.tcp4, network.tcp6])
         parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
         listed = listing.finish() if listing is not None else None
         workspace = listed.state if listed is not None else None
-        writer = _begin_bundle(run, bundle, parties, plan, _run_start(run, slot, workspace))
+        lost = (*plan.downgrades, *lost)
+        writer = _begin_bundle(run, bundle, parties, lost, _run_start(run, slot, workspace))
         _close_given(fds, network)
         _give_up_root(slot)
         undo.pop_all()
@@ -339,11 +343,37 @@ def _streams(run: Prepared) -> _Streams:
     return _Streams(relay=relay, given={"stdin": stdin_r, "stdout": stdout_w, "stderr": stderr_w})
 
 
+# --- the sensors ---------------------------------------------------------------------------------
+
+
+def _attach(
+    run: Prepared, network: RunNetwork
+) -> tuple[Sensors | NoSensors, tuple[Downgrade, ...]]:
+    """Attach the kernel's sensors, or do without where the policy allows it.
+
+    Without a cgroup there are none: the plan's own downgrade said so.
+    """
+    if network.cgroup < 0:
+        return NoSensors(), ()
+    try:
+        return Sensors.attach(network.cgroup, network.cgroup_id), ()
+    except KernelUnsupported as error:
+        if _SENSORS not in run.policy.policy.allow_downgrades:
+            allow = f'to record without them, set allow_downgrades = ["{_SENSORS}"]'
+            hint = "; ".join(filter(None, (error.hint, allow)))
+            raise KernelUnsupported(error.what, error.cause, hint) from error
+        return NoSensors(), (Downgrade(_SENSORS, error.cause or error.what, _NO_SENSORS),)
+
+
 # --- the start of the record ----------------------------------------------------------------------
 
 
 def _begin_bundle(
-    run: Prepared, fd: int, parties: _Parties, plan: LaunchPlan, start: dict[int, Any]
+    run: Prepared,
+    fd: int,
+    parties: _Parties,
+    downgrades: tuple[Downgrade, ...],
+    start: dict[int, Any],
 ) -> BundleWriter:
     """Write header and run_start, sign head 0 and the first count, and wait for the disk."""
     writer = BundleWriter(
@@ -362,7 +392,7 @@ def _begin_bundle(
     )
     writer.head()
     writer.append(Kind.RUN_START, _boot_ns(), start)
-    for lost in plan.downgrades:
+    for lost in downgrades:
         writer.append(Kind.DOWNGRADE, _boot_ns(), {4: lost.feature, 5: lost.cause, 6: lost.effect})
     writer.head()
     return writer
