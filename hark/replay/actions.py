@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from hark import limits
 from hark.bundle.events import Key, Kind
-from hark.errors import InputError
+from hark.errors import BundleInvalid, InputError
 from hark.replay.bodies import Field, decoder_of, text_of
 from hark.replay.digest import Mark
 from hark.replay.identity import (
@@ -44,6 +44,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# What a payload of a hostile bundle raises: a missing key, a wrong type, a number out of range.
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 _OUTPUTS = {1: "stdout", 2: "stderr", 4: "terminal"}
 _TYPED = {0: "stdin", 3: "typed"}
 # Reasons (csrc/mediator/hark_reasons.h) that are the outside's doing beside dial_… and upstream_….
@@ -222,6 +224,7 @@ class Extractor:
         self._outputs: dict[int, _Output] = {}
         self._typed: dict[int, tuple[Any, InputScanner]] = {}
         self._writes: dict[bytes, list[Field]] = {}
+        self._cwd = b""
         self._once: set[tuple[Any, ...]] = set()
         self._last: dict[str, str] = {}
         self._last_any = ""
@@ -258,7 +261,12 @@ class Extractor:
             yield from self._settle(event.kind, event.payload)
         handler = self._handlers.get(event.kind)
         if handler is not None:
-            yield from handler(event.seq, event.payload)
+            try:
+                yield from handler(event.seq, event.payload)
+            except _MALFORMED as error:
+                raise BundleInvalid(
+                    f"event {event.seq} does not hold what its kind demands", repr(error)
+                ) from error
         elif event.kind not in _IGNORED:
             raise InputError(
                 "this recording cannot be compared",
@@ -278,6 +286,7 @@ class Extractor:
         if self._given_rules is None:
             is_real = is_real_clock(str(p.get(11, "off")))
             self._rules = replace(BUILTIN, real_times=is_real)
+        self._cwd = _bytes(p.get(5) or b"").rstrip(b"/")
         replacer = Replacer(self._table)
         given = [(f"argv[{i}]", _bytes(word)) for i, word in enumerate(p.get(4) or [])]
         given.append(("cwd", _bytes(p.get(5) or b"")))
@@ -363,8 +372,12 @@ class Extractor:
         del self._writes[folder]
         if p[6] > limits.REPLAY_WRITES_MAX:  # then the recorder's own digest of all entries
             fields = [Field("root", _shown(p.get(7)))]
-        place = [Field("folder", text_of(folder)), Field("complete", str(p.get(8)))]
-        title = f"{p[6]} changes in {text_of(folder)}"
+        # A replay has the same folder; a second recording may have been made elsewhere.
+        shown = folder
+        if folder == self._cwd or folder.startswith(self._cwd + b"/"):
+            shown = b"{cwd}" + folder[len(self._cwd) :]
+        place = [Field("folder", text_of(shown)), Field("complete", str(p.get(8)))]
+        title = f"{p[6]} changes in {text_of(shown)}"
         identity = self._plain(ActionKind.WRITES, title, [*place, *fields])
         yield self._action(seq, identity, None)
 

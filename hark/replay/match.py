@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hark import limits
 from hark.replay.identity import ActionKind, Difference, differences, ignored
 from hark.replay.renaming import Renames
+from hark.replay.spawn import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,13 +36,14 @@ class Level(IntEnum):
 class Entry:
     """A recorded action that can be matched once.
 
-    ``number`` is its number among the actions. For an exchange: events ``begin`` to ``end``, and a
-    digest of the answer, by which ambiguous ones are known.
+    ``number`` is its number among the actions; ``path`` the spawn path. For an exchange: events
+    ``begin`` to ``end``, and a digest of the answer, by which ambiguous ones are known.
     """
 
     number: int
     identity: Identity
     lineage: bytes | None = None
+    path: str = UNKNOWN
     exchange: int | None = None
     begin: int = 0
     end: int = 0
@@ -106,7 +108,11 @@ class Pool:
         return list(self._left.values())
 
     def take(
-        self, now: Identity, lineage: bytes | None = None, levels: Iterable[Level] = Level
+        self,
+        now: Identity,
+        lineage: bytes | None = None,
+        path: str = UNKNOWN,
+        levels: Iterable[Level] = Level,
     ) -> tuple[Entry, Level, bool] | None:
         """Take the entry that ``now`` is: returns it, the level, and whether it was ambiguous.
 
@@ -117,8 +123,10 @@ class Pool:
             waiting = self._waiting(now, level)
             fit = [entry for entry in waiting if self._fits(entry, now)]
             if fit:
+                # Of actions that look alike the one of the same thread has the same ids.
+                here = [entry for entry in fit if path != UNKNOWN and entry.path == path]
                 same = [entry for entry in fit if lineage and entry.lineage == lineage]
-                entry = (same or fit)[0]
+                entry = (here or same or fit)[0]
                 self.renames.add(entry.identity.tokens, now.tokens)
                 del self._left[entry.number]
                 return entry, level, any(_overlaps(entry, other) for other in fit)
@@ -216,9 +224,11 @@ class Matcher:
         """What has not been asked for."""
         return self._pool.left
 
-    def look_up(self, now: Identity, lineage: bytes | None = None) -> Found | Missing:
+    def look_up(
+        self, now: Identity, lineage: bytes | None = None, path: str = UNKNOWN
+    ) -> Found | Missing:
         """Give the recorded exchange that ``now`` asks for, or say that there is none."""
-        taken = self._pool.take(now, lineage)
+        taken = self._pool.take(now, lineage, path)
         if taken is None:
             found = nearest(now, self._pool.left, self._load)
             return Missing(self._used[now.renamed], self._pool.conflict, found)

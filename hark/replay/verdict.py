@@ -337,6 +337,14 @@ class _Judge:
                 return self._given(left, right)
         return None
 
+    def is_same_set(self) -> bool:
+        """Whether the runs' actions are the same when order does not count."""
+        whole = _Judge(self.recorded, self.now, self.load_recorded, self.load_now)
+        left, right = Interval(), Interval()
+        left.actions, right.actions = self.recorded.actions(), self.now.actions()
+        missing, surplus, _ = whole._pair(left, right)
+        return not missing and not surplus
+
     def _pair(
         self, left: Interval, right: Interval
     ) -> tuple[list[Entry], list[Action], tuple[bytes, bytes] | None]:
@@ -346,7 +354,7 @@ class _Judge:
         for level in Level:
             still = []
             for action in waiting:
-                taken = pool.take(action.identity, action.lineage, (level,))
+                taken = pool.take(action.identity, action.lineage, action.path, (level,))
                 if taken is None:
                     conflict = pool.conflict or conflict
                     still.append(action)
@@ -362,16 +370,21 @@ class _Judge:
         surplus: list[Action],
         conflict: tuple[bytes, bytes] | None,
     ) -> Divergence:
-        known = {action.number: action for action in self.recorded.actions()}
-        recorded = known[missing[0].number] if missing else None
-        now = _partner(recorded, surplus)
+        left, right = _at(self.recorded, index), _at(self.now, index)
+        recorded, now = _first(left, right, missing, surplus)
         near = None
         if now is not None:
             later = [_entry(a) for i in self.recorded.intervals[index + 1 :] for a in i.actions]
             near = nearest(self.load_now(now.number), [*missing, *later], self.load_recorded)
-        before = sum(len(i.actions) for i in self.recorded.intervals[: index + 1])
-        number = recorded.number if recorded else before + 1
-        moved = self._moved(index, recorded, now)
+        before = sum(len(i.actions) for i in self.recorded.intervals[:index])
+        number = recorded.number if recorded else before + 1 + _place(right, now)
+        moved = ""
+        if recorded is not None and (found := _find(self.now, index + 1, recorded)):
+            now, near = found[1], None
+            moved = f"it comes later now, after {found[0].given or 'nothing'}"
+        elif now is not None and (found := _find(self.recorded, index + 1, now)):
+            recorded, near = found[1], None
+            moved = f"it came later when recorded, after {found[0].given or 'nothing'}"
         return self._divergence(number, recorded, now, near=near, moved=moved, conflict=conflict)
 
     def _given(self, left: Interval, right: Interval) -> Divergence:
@@ -382,15 +395,6 @@ class _Judge:
         moved += f" instead of {left.given or 'nothing'}"
         number = recorded.number if recorded else self.recorded.count + 1
         return self._divergence(number, recorded, now, moved=moved)
-
-    def _moved(self, index: int, recorded: Action | None, now: Action | None) -> str:
-        found = _find(self.now, index + 1, recorded)
-        if found is not None:
-            return f"the recorded action comes later now, after {found.given or 'nothing'}"
-        found = _find(self.recorded, index + 1, now)
-        if found is not None:
-            return f"this action came later when recorded, after {found.given or 'nothing'}"
-        return ""
 
     def _divergence(
         self,
@@ -419,29 +423,44 @@ class _Judge:
 
 
 def _entry(action: Action) -> Entry:
-    return Entry(action.number, action.identity, action.lineage, action.exchange)
+    return Entry(action.number, action.identity, action.lineage, action.path, action.exchange)
 
 
 def _at(history: History, index: int) -> Interval:
     return history.intervals[index] if index < len(history.intervals) else Interval()
 
 
-def _partner(recorded: Action | None, surplus: list[Action]) -> Action | None:
-    """Return the surplus action that stands for the recorded one: same title, else same kind."""
-    if recorded is None:
-        return surplus[0] if surplus else None
-    same = [a for a in surplus if a.identity.title == recorded.identity.title]
-    same = same or [a for a in surplus if a.identity.kind == recorded.identity.kind]
-    chosen = same or surplus
-    return chosen[0] if chosen else None
+def _place(interval: Interval, action: Action | None) -> int:
+    return interval.actions.index(action) if action in interval.actions else 0
 
 
-def _find(history: History, start: int, action: Action | None) -> Interval | None:
-    if action is None:
-        return None
+def _first(
+    left: Interval, right: Interval, missing: list[Entry], surplus: list[Action]
+) -> tuple[Action | None, Action | None]:
+    """Return the first difference: both sides where one stands for the other, else one."""
+    numbers = {entry.number for entry in missing}
+    gone = [action for action in left.actions if action.number in numbers]
+    recorded = gone[0] if gone else None
+    now = surplus[0] if surplus else None
+    if recorded is None or now is None:
+        return recorded, now
+    if _place(right, now) < _place(left, recorded):
+        return _like(now, gone), now
+    return recorded, _like(recorded, surplus)
+
+
+def _like(action: Action, others: list[Action]) -> Action | None:
+    """Return the one of ``others`` that stands for an action: same title, else same kind."""
+    same = [a for a in others if a.identity.title == action.identity.title]
+    same = same or [a for a in others if a.identity.kind == action.identity.kind]
+    return same[0] if same else None
+
+
+def _find(history: History, start: int, action: Action) -> tuple[Interval, Action] | None:
     for interval in history.intervals[start:]:
-        if any(a.identity.renamed == action.identity.renamed for a in interval.actions):
-            return interval
+        for other in interval.actions:
+            if other.identity.renamed == action.identity.renamed:
+                return interval, other
     return None
 
 
@@ -455,6 +474,9 @@ def judge(
     """Compare two runs. ``load_…`` give the identity of action ``number`` with its fields."""
     court = _Judge(recorded, now, load_recorded, load_now)
     divergence = court.divergence()
+    notes = _notes(recorded, now)
+    if divergence is not None and court.is_same_set():
+        notes.append("all actions are the same; where they stand between deliveries is not")
     return Verdict(
         actions=recorded.count,
         tally=court.tally,
@@ -463,7 +485,7 @@ def judge(
         now=now.digests(),
         divergence=divergence,
         inputs=tuple(_inputs(recorded.inputs, now.inputs)),
-        notes=tuple(_notes(recorded, now)),
+        notes=tuple(notes),
     )
 
 

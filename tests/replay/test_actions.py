@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from replay_making import AGENT, Event, Script, actions, deliveries, inputs, steps
 
 from hark.bundle.events import Kind
-from hark.errors import InputError
+from hark.errors import HarkError, InputError
 from hark.replay.digest import Foata
 from hark.replay.identity import ActionKind
 from hark.replay.rules import BUILTIN
@@ -309,3 +312,20 @@ def test_losses_are_counted() -> None:
         list(extractor.feed(event))
     assert extractor.lost == {"bulk": 3}
     assert extractor.is_complete
+
+
+values = st.recursive(
+    st.none() | st.integers(-5, 1 << 64) | st.binary(max_size=6) | st.text(max_size=4)
+    | st.booleans(),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=6,
+)  # fmt: skip
+payloads = st.dictionaries(st.integers(1, 12) | st.just(17), values, max_size=8)
+hostile = st.lists(st.tuples(st.sampled_from([*map(int, Kind), 28]), payloads), max_size=12)
+
+
+@given(hostile)
+@settings(max_examples=300, deadline=None)
+def test_a_hostile_recording_is_refused_or_read(rows: list[tuple[int, dict[int, Any]]]) -> None:
+    with contextlib.suppress(HarkError):
+        steps(Event(i, kind, payload) for i, (kind, payload) in enumerate(rows))
