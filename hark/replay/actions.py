@@ -59,6 +59,7 @@ _NEITHER = _words(
     "conn_limit no_memory stopped lingered internal"
 )
 _WRITE_SET = 28
+_WORKSPACE_START = 29
 _COUNT = 19  # of a denied event
 _IGNORED = frozenset(
     (
@@ -73,7 +74,7 @@ _IGNORED = frozenset(
         Kind.SOCKET_CLOSE,
         Kind.UDP_FLOW,
         Kind.NOTICE,
-        Kind.SIGNAL,
+        Kind.WORKSPACE_START,
     )
 )
 # Kinds of streams that run beside the mediator's: a request without a body waits over these.
@@ -245,7 +246,9 @@ class Extractor:
             Kind.TRAILERS: self._trailers,
             Kind.END: self._end,
             Kind.STDIO: self._stdio,
+            Kind.SIGNAL: self._signal,
             _WRITE_SET: self._write_set,
+            _WORKSPACE_START: self._workspace_start,
         }
 
     @property
@@ -294,8 +297,6 @@ class Extractor:
             (f"environment {text_of(_bytes(name))}", _bytes(value))
             for name, value in p.get(8) or []
         ]
-        if p.get(24) is not None:
-            given.append(("workspace", _bytes(p[24])))
         given.append(("policy", _bytes(p.get(6) or b"")))
         for label, raw in given:
             value = replacer.replace(raw)
@@ -359,6 +360,16 @@ class Extractor:
                 scanner.finish()
         yield from ()
 
+    def _workspace_start(self, seq: int, p: dict[int, Any]) -> Iterator[Step]:
+        folder = text_of(self._placed(_bytes(p.get(4, b""))))
+        yield InputSeen(seq, f"files of {folder}", _bytes(p.get(6, b"")))
+
+    def _placed(self, folder: bytes) -> bytes:
+        """A replay has the same folder; a second recording may have been made elsewhere."""
+        if folder == self._cwd or folder.startswith(self._cwd + b"/"):
+            return b"{cwd}" + folder[len(self._cwd) :]
+        return folder
+
     def _write_set(self, seq: int, p: dict[int, Any]) -> Iterator[Step]:
         folder = _bytes(p.get(4, b""))
         fields = self._writes.setdefault(folder, [])
@@ -372,14 +383,15 @@ class Extractor:
         del self._writes[folder]
         if p[6] > limits.REPLAY_WRITES_MAX:  # then the recorder's own digest of all entries
             fields = [Field("root", _shown(p.get(7)))]
-        # A replay has the same folder; a second recording may have been made elsewhere.
-        shown = folder
-        if folder == self._cwd or folder.startswith(self._cwd + b"/"):
-            shown = b"{cwd}" + folder[len(self._cwd) :]
+        shown = self._placed(folder)
         place = [Field("folder", text_of(shown)), Field("complete", str(p.get(8)))]
         title = f"{p[6]} changes in {text_of(shown)}"
         identity = self._plain(ActionKind.WRITES, title, [*place, *fields])
         yield self._action(seq, identity, None)
+
+    def _signal(self, seq: int, p: dict[int, Any]) -> Iterator[Step]:
+        if p.get(5) != "seccomp":
+            yield InputSeen(seq, "signal", blake3(str(p.get(4)).encode()).digest())
 
     # --- processes --------------------------------------------------------------------------------
 
@@ -589,7 +601,8 @@ class Extractor:
             exchange.scanner.finish()
         if not exchange.is_own:
             said = exchange.status.to_bytes(4, "big") + exchange.content.digest()
-            digest = keyed("input", said + framed(reason.encode()))
+            ending = reason if _is_outside(reason) else ""
+            digest = keyed("input", said + framed(ending.encode()))
             yield InputSeen(seq, f"response to {exchange.title}", digest)
         self._exchanges.pop(exchange.number, None)
 

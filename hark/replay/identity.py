@@ -107,8 +107,12 @@ class Identity:
 
 
 def placeholder_table(placeholders: Iterable[tuple[str, bytes]]) -> dict[bytes, bytes]:
-    """Return what stands for each placeholder: (secret name, placeholder) to ``{secret:NAME}``."""
-    return {text: f"{{secret:{name}}}".encode() for name, text in placeholders if text}
+    """Return what stands for each placeholder: (secret name, placeholder) to ``{secret:NAME}``.
+
+    The same characters written by the agent become others, so they do not stand for a secret.
+    """
+    table = {text: f"{{secret:{name}}}".encode() for name, text in placeholders if text}
+    return {b"{secret:": b"{secret::", **table}
 
 
 @dataclass(slots=True)
@@ -194,7 +198,7 @@ def _basic(value: str, table: Replacer) -> str:
         raw = base64.b64decode(rest.strip(), validate=True)
     except (binascii.Error, ValueError):
         return value
-    return f"Basic decoded {text_of(table.replace(raw))}"
+    return f"Basic \0{text_of(table.replace(raw))}"  # no field value holds a NUL
 
 
 def _split_head(head: bytes) -> tuple[bytes, bytes, list[tuple[str, str, bytes]]]:
@@ -245,9 +249,8 @@ class Canonicaliser:
         self._strict.update(framed(*(_raw(item.value) for item in self._place), head))
         self._body_hash = blake3()
         media = MediaType.parse(self._value("content-type"))
-        coding = self._value("content-encoding").lower()
-        self._media = media
-        self._coding = coding
+        codings = [value for name, value, _ in self._lines if name == "content-encoding"]
+        coding = ", ".join(codings).lower()
         self._body = Body(media, coding, self._masker)
         self._target_fields = _target_fields(self._target)
         self.path = self._target_fields[0].value
@@ -332,7 +335,7 @@ class Canonicaliser:
             if rule:
                 dropped.append((name, value, rule))
             elif name == "content-type":
-                kept.append((name, self._media.canonical()))
+                kept.append((name, MediaType.parse(value).canonical()))
             elif name in ("authorization", "proxy-authorization"):
                 kept.append((name, _basic(value, self._replacer)))
             else:

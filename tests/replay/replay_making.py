@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hark.bundle.events import Kind
 from hark.replay.actions import Action, Delivered, Extractor, InputSeen
-from hark.replay.identity import Canonicaliser, Identity
+from hark.replay.identity import Canonicaliser, Identity, placeholder_table
 from hark.replay.rules import BUILTIN, Rules
 from hark.replay.tokens import Ownership
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 AGENT = [100, 100, 7, None]
-TABLE = {b"hark-placeholder-01-key": b"{secret:key}"}
+TABLE = placeholder_table([("key", b"hark-placeholder-01-key")])
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,14 @@ def identify(
     ownership: Ownership | None = None,
     rules: Rules = BUILTIN,
     host: str | None = None,
+    table: dict[bytes, bytes] = TABLE,
 ) -> Identity:
     made = Canonicaliser(
         raw_head,
         host=host,
         port=443,
         tls=True,
-        placeholders=TABLE,
+        placeholders=table,
         ownership=ownership or Ownership(),
         rules=rules,
     )
