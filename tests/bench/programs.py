@@ -11,6 +11,7 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ _END_S = 30
 
 # A test host may preset these; the client inside must see only what hark gives it.
 _CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
+# Makes each start compile hark's modules anew, which no installation does.
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 
 class BenchError(Exception):
@@ -42,8 +45,8 @@ class BenchError(Exception):
 
 
 def clean_environment() -> dict[str, str]:
-    """Return this environment without preset CA variables, and with HARK_DEV where it is needed."""
-    kept = {k: v for k, v in os.environ.items() if k not in _CA_VARIABLES}
+    """Return this environment without what would falsify a run; HARK_DEV where it is needed."""
+    kept = {k: v for k, v in os.environ.items() if k not in {*_CA_VARIABLES, _NO_BYTECODE}}
     if any(path.stat().st_uid != 0 for path in (ROOT, ROOT / "hark", HARK)):
         kept["HARK_DEV"] = "1"
     return kept
@@ -151,6 +154,6 @@ class Client(_Process):
         """Return the latencies of ``count`` round trips, in microseconds."""
         return [int(word) / 1000 for word in self.ask("time", count, 1, name).split()]
 
-    def syscalls(self, count: int) -> float:
-        """Return the cost of one getppid, in nanoseconds, over ``count`` calls."""
-        return int(self.ask("syscalls", count)) / count
+    def syscalls(self, count: int, loops: int) -> float:
+        """Return the cost of one getppid in nanoseconds: the median of ``loops`` of ``count``."""
+        return median(int(self.ask("syscalls", count)) / count for _ in range(loops))

@@ -32,7 +32,7 @@ def _measure(name: str, directory: Path, *, quick: bool, bare: bool) -> tuple[st
         return f"Start-up ({rounds} rounds)", startup.measure(work, rounds, contained=not bare)
     if name == "syscalls":
         rounds = 3 if quick else 10
-        title = f"System calls ({rounds} rounds of {syscalls.CALLS} calls)"
+        title = f"System calls ({rounds} rounds of {syscalls.LOOPS} loops of {syscalls.CALLS})"
         return title, syscalls.measure(work, rounds, contained=not bare)
     policy = directory / "policy.toml"
     policy.write_text(f'allow_hosts = ["{HOST}"]\n')

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["measure"]
 
-CALLS = 200_000
-_WARM_UP = 20_000
+CALLS, LOOPS = 20_000, 11
 
 
 def measure(directory: Path, rounds: int, *, contained: bool = True) -> list[Figure]:
@@ -25,16 +24,14 @@ def measure(directory: Path, rounds: int, *, contained: bool = True) -> list[Fig
     taken: dict[str, list[float]] = {name: [] for name in names}
     with Client(cwd=directory) as outside:
         for number in range(rounds):
-            outside.syscalls(_WARM_UP)
-            taken["no run on"].append(outside.syscalls(CALLS))
+            taken["no run on"].append(outside.syscalls(CALLS, LOOPS))
             if not contained:
                 continue
             bundle = directory / f"syscalls-{number}.hark"
             with Client(before=hark_command(bundle), cwd=directory) as inside:
-                inside.syscalls(_WARM_UP)
-                outside.syscalls(_WARM_UP)
-                taken["outside, run on"].append(outside.syscalls(CALLS))
-                taken["inside"].append(inside.syscalls(CALLS))
+                inside.syscalls(CALLS, 1)  # answered, so the run is on
+                taken["outside, run on"].append(outside.syscalls(CALLS, LOOPS))
+                taken["inside"].append(inside.syscalls(CALLS, LOOPS))
             bundle.unlink(missing_ok=True)
     found = {name: Figure(f"getppid, {name}", "ns", tuple(v)) for name, v in taken.items()}
     bare = found["no run on"]
