@@ -33,7 +33,7 @@ enum hark_rec_kind {
 	HARK_REC_FORK = 0x202,
 	HARK_REC_EXIT = 0x203,
 	HARK_REC_CONNECT = 0x204,  /* TCP: tuple known, before the SYN leaves */
-	HARK_REC_UDP_FLOW = 0x205, /* UDP: first packet of a (cookie, tuple) */
+	HARK_REC_UDP_FLOW = 0x205, /* UDP: first packet of a tuple, or of its new sender */
 	HARK_REC_SOCK_CLOSE = 0x206,
 	HARK_REC_SYS_REFUSED = 0x207, /* sys_exit without sys_enter: a seccomp refusal */
 	HARK_REC_SYS_KILLED = 0x208,  /* SIGSYS from seccomp */

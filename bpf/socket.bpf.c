@@ -28,8 +28,9 @@ struct {
 	__type(value, struct hark_owner);
 } hark_owners SEC(".maps");
 
+/* A run's UDP ports and peers, and who was told last as the sender. */
 struct hark_flow_key {
-	__u64 cookie;
+	__u64 run;
 	__u8 src[16];
 	__u8 dst[16];
 	__u16 sport;
@@ -37,11 +38,18 @@ struct hark_flow_key {
 	__u32 pad0;
 };
 
+struct hark_flow_sender {
+	__u64 cookie;
+	__u64 start_ns;
+	__u32 tgid;
+	__u32 pad0;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, HARK_FLOWS_MAX);
 	__type(key, struct hark_flow_key);
-	__type(value, __u8);
+	__type(value, struct hark_flow_sender);
 } hark_flows SEC(".maps");
 
 static __always_inline __u64 hark_attached_run(void)
@@ -261,17 +269,12 @@ static __always_inline __u32 hark_udp_in_ipv6(struct __sk_buff *skb, struct hark
 	return 0;
 }
 
-static __always_inline void hark_tell_flow(struct __sk_buff *skb, struct hark_flow_key *key,
-					   __u16 family)
+static __always_inline void hark_tell_flow(struct hark_flow_key *key, __u64 cookie,
+					   struct hark_owner *owner, __u16 family)
 {
-	struct hark_rec_flow *rec;
-	struct hark_owner *owner = 0;
-	struct bpf_sock *sk = skb->sk;
+	struct hark_rec_flow *rec =
+		hark_reserve(key->run, HARK_RING_BULK, sizeof(*rec), HARK_REC_UDP_FLOW, cookie);
 
-	if (sk)
-		owner = bpf_sk_storage_get(&hark_owners, sk, 0, 0);
-	rec = hark_reserve(hark_attached_run(), HARK_RING_BULK, sizeof(*rec), HARK_REC_UDP_FLOW,
-			   key->cookie);
 	if (!rec)
 		return;
 	hark_fill_owner(&rec->task, &rec->netns, owner);
@@ -283,22 +286,38 @@ static __always_inline void hark_tell_flow(struct __sk_buff *skb, struct hark_fl
 	bpf_ringbuf_submit(rec, 0);
 }
 
+/* Told when a socket sends to a peer for the first time, and when a port changes hands: another
+ * socket sends from it, or another process by the same socket. */
 SEC("cgroup_skb/egress")
 int hark_egress(struct __sk_buff *skb)
 {
 	struct hark_flow_key key = {};
 	_Bool ipv4 = skb->protocol == bpf_htons(HARK_ETH_IP);
 	__u32 offset = ipv4 ? hark_udp_in_ipv4(skb, &key) : hark_udp_in_ipv6(skb, &key);
+	struct hark_flow_sender sender = {};
+	struct hark_flow_sender *told;
+	struct hark_owner *owner = 0;
+	struct bpf_sock *sk = skb->sk;
 	__u16 ports[2];
-	__u8 one = 1;
 
 	if (!offset || bpf_skb_load_bytes(skb, offset, ports, sizeof(ports)))
 		return 1;
-	key.cookie = bpf_get_socket_cookie(skb);
+	key.run = hark_attached_run();
 	key.sport = bpf_ntohs(ports[0]);
 	key.dport = bpf_ntohs(ports[1]);
-	if (!bpf_map_update_elem(&hark_flows, &key, &one, BPF_NOEXIST))
-		hark_tell_flow(skb, &key, ipv4 ? HARK_AF_INET : HARK_AF_INET6);
+	sender.cookie = bpf_get_socket_cookie(skb);
+	if (sk)
+		owner = bpf_sk_storage_get(&hark_owners, sk, 0, 0);
+	if (owner) {
+		sender.start_ns = owner->task.start_ns;
+		sender.tgid = owner->task.tgid;
+	}
+	told = bpf_map_lookup_elem(&hark_flows, &key);
+	if (told && told->cookie == sender.cookie && told->start_ns == sender.start_ns &&
+	    told->tgid == sender.tgid)
+		return 1;
+	if (!bpf_map_update_elem(&hark_flows, &key, &sender, BPF_ANY))
+		hark_tell_flow(&key, sender.cookie, owner, ipv4 ? HARK_AF_INET : HARK_AF_INET6);
 	return 1;
 }
 

@@ -36,6 +36,7 @@ MERGE_PAUSE_BYTES = 8 << 20  # above this, streams that can wait (mediator, stdi
 EXEC_DIGEST_WAIT_NS = 500_000_000  # an exec waits this long for its digest: 1 GiB from a warm cache
 RECORDER_MAX_PROCESSES = 65_536  # pids of one id block; ended processes are forgotten first
 RECORDER_MAX_SOCKETS = 65_536  # connects whose tuple is remembered, far above the port range in use
+RECORDER_MAX_SAME_TUPLE = 64  # connects of one thread from one port to one peer, in one linger
 RECORDER_MAX_FLOWS = 16_384  # UDP tuples that may ask DNS questions
 RECORDER_MAX_CONNS = 16_384  # connections and exchanges: above the mediator's own limit
 DENIALS_ONE_BY_ONE = 100  # equal refusals of the kernel or the rules: the rest is a count, so that
@@ -45,6 +46,8 @@ SOCKET_LINGER_NS = 5_000_000_000  # a closed tuple is kept so long for an accept
 REQUEST_LINE_MAX_BYTES = 8192  # method and target copied out of a head; the head keeps everything
 DIGEST_MAX_BYTES = 4 << 30  # an executable above this stays unknown: hashing it would take seconds
 DIGEST_READ_BYTES = 1 << 20  # one read: large enough for BLAKE3 to use its wide lanes
+DIGEST_TICK_NS = 20_000_000  # change times tick with the kernel: every 10 ms at HZ=100
+DIGEST_COARSE_NS = 2_000_000_000  # where they are whole seconds: FAT has every second one
 DIGEST_MAX_CACHED = 4096  # executables of one run; a build makes hundreds
 DIGEST_MAX_OPEN = 16  # questions to hark-launch at once, so that few descriptors are open
 DIGEST_MAX_QUEUED = 4096  # executables waiting for their turn; more stay unknown

@@ -3,7 +3,8 @@
 The recorder has no right to open them: hark-launch opens what the kernel record named and passes a
 descriptor. Rules: bounded reads, in one worker thread, because a cold file blocks in ``read`` for
 longer than any slice of the loop may take (``blake3`` and ``read`` release the GIL); one digest per
-(device, inode, change time); a file that changes while it is read stays unknown.
+(device, inode, change time); a file that changes while it is read stays unknown. So does one that
+had changed so shortly before the exec that a change after it may bear the same time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import os
 import stat
 import threading
+import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -102,6 +104,8 @@ class Digests:
     def want(self, record: Exec) -> Digest | None:
         """Return what is known of the executable, or begin to find out."""
         exe = record.exe
+        if _is_racy(record):
+            return Digest(exe, None, "unknown: changed at the time it was executed")
         known = self._cache.get(exe)
         if known is not None:
             self._cache.move_to_end(exe)
@@ -171,6 +175,18 @@ class Digests:
                 self._finish(hash_executable(fd, exe))
             finally:
                 os.close(fd)
+
+
+def _is_racy(record: Exec) -> bool:
+    """Whether the file may be changed after the exec and show the same change time.
+
+    File systems take that time from a clock that ticks; some keep whole seconds only.
+    """
+    changed_ns = record.exe.ctime_ns
+    coarse = changed_ns % 1_000_000_000 == 0
+    step_ns = limits.DIGEST_COARSE_NS if coarse else limits.DIGEST_TICK_NS
+    boot_to_unix = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return changed_ns > record.head.boot_ns + boot_to_unix - step_ns
 
 
 def _question(record: Exec) -> OpenExe:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
 from hark.recorder.translate import address
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from hark.kernel import records as kernel
 
 __all__ = ["Actor", "Connections", "Flows", "Image", "Owner", "Processes", "Tuple"]
@@ -85,7 +88,7 @@ class Processes:
         del self._images[oldest]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Owner:
     """Who opened a socket, and when."""
 
@@ -117,11 +120,17 @@ def _stays_inside(key: Tuple) -> bool:
 
 
 class Connections:
-    """TCP sockets of the run by tuple and by cookie."""
+    """TCP sockets of the run by tuple and by cookie.
+
+    A port can be used again before the mediator or the recorder got to see its former use, and
+    nothing but the time tells the two apart. So where more than one connect can be meant and they
+    are not of one thread, the answer is ``None``.
+    """
 
     def __init__(self, limit: int = limits.RECORDER_MAX_SOCKETS) -> None:
-        self._by_tuple: dict[Tuple, list[Owner]] = {}
-        self._by_cookie: OrderedDict[int, Owner] = OrderedDict()
+        self._owners: dict[Owner, None] = {}  # all of them, oldest first
+        self._by_tuple: dict[Tuple, dict[Owner, None]] = {}
+        self._by_cookie: dict[int, Owner] = {}
         self._closed: deque[Owner] = deque()
         self._limit = limit
         self.forgotten = 0
@@ -132,12 +141,17 @@ class Connections:
         key = tuple_of(record.src, record.sport, record.dst, record.dport)
         owner = Owner(record.head.boot_ns, record.cookie, actor, key, inside=_stays_inside(key))
         self._expire(record.head.boot_ns)
-        if (former := self._by_cookie.get(record.cookie)) is not None:
-            self._forget(former)  # the same socket connects again: the first try is over
-        self._by_tuple.setdefault(key, []).append(owner)
+        self.closed(record.cookie, record.head.boot_ns)  # it connects again: the first try is over
+        self._owners[owner] = None
         self._by_cookie[record.cookie] = owner
-        if len(self._by_cookie) > self._limit:
-            oldest = next(iter(self._by_cookie.values()))
+        same = self._by_tuple.setdefault(key, {})
+        same[owner] = None
+        if len(same) > limits.RECORDER_MAX_SAME_TUPLE:
+            first, second = islice(same, 2)
+            if first.actor == second.actor:  # else it may be the one that is meant
+                self._forget(first)
+        if len(self._owners) > self._limit:
+            oldest = next(iter(self._owners))
             self.forgotten += oldest.closed_ns is None
             self._forget(oldest)
 
@@ -150,25 +164,34 @@ class Connections:
         return owner
 
     def find(self, key: Tuple, boot_ns: int) -> Owner | None:
-        """Return the newest connect with this tuple that is not younger than ``boot_ns``."""
-        before = [o for o in self._by_tuple.get(key, ()) if o.boot_ns <= boot_ns]
-        return max(before, key=lambda o: o.boot_ns) if before else None
+        """Return the newest connect with this tuple that is not younger than ``boot_ns``.
+
+        ``None`` when another thread's with the same tuple closed only lately.
+        """
+        newest = next(self._until(key, boot_ns), None)
+        return newest if newest and _of_one(self._until(key, boot_ns)) else None
 
     def accept(self, key: Tuple, boot_ns: int) -> Owner | None:
-        """Return ``find`` for an accept of the mediator, once.
+        """Return the connect that an accept of the mediator answers.
 
         One connect answers one accept, so that a port that is used again without a record of its
-        own is not given to the former owner.
+        own is not given to the former owner. The kernel queues connections in their order, but one
+        that was cut off may have come to the queue or not.
         """
-        owner = self.find(key, boot_ns)
-        if owner is None or owner.met:
+        may = list(takewhile(lambda o: not o.met, self._until(key, boot_ns)))
+        if not may:
             return None
-        owner.met = True
-        return owner
+        oldest = may[-1]
+        oldest.met = True
+        return oldest if _of_one(may) else None
 
     def finish(self) -> int:
         """Return how many connects were never met, over the whole run."""
-        return self.unmet + sum(o.unmet for o in self._by_cookie.values())
+        return self.unmet + sum(o.unmet for o in self._owners)
+
+    def _until(self, key: Tuple, boot_ns: int) -> Iterator[Owner]:
+        """Yield the connects with this tuple that are not younger, newest first."""
+        return (o for o in reversed(self._by_tuple.get(key, {})) if o.boot_ns <= boot_ns)
 
     def _expire(self, now_ns: int) -> None:
         while self._closed:
@@ -179,39 +202,61 @@ class Connections:
             self._forget(owner)
 
     def _forget(self, owner: Owner) -> None:
-        if self._by_cookie.get(owner.cookie) is not owner:
+        if owner not in self._owners:
             return
-        del self._by_cookie[owner.cookie]
-        rest = [o for o in self._by_tuple[owner.key] if o is not owner]
-        if rest:
-            self._by_tuple[owner.key] = rest
-        else:
+        del self._owners[owner]
+        same = self._by_tuple[owner.key]
+        del same[owner]
+        if not same:
             del self._by_tuple[owner.key]
+        if self._by_cookie.get(owner.cookie) is owner:
+            del self._by_cookie[owner.cookie]
         self.unmet += owner.unmet
 
 
+def _of_one(owners: Iterable[Owner]) -> bool:
+    """Whether all were opened by one thread running one program: which is meant does not matter."""
+    first, *rest = owners
+    return all(o.actor == first.actor for o in rest)
+
+
 class Flows:
-    """UDP tuples of the run. One flow carries many datagrams, and its end is not reported."""
+    """UDP tuples of the run. One flow carries many datagrams, and its end is not reported.
+
+    The kernel tells a tuple again when it changes hands. What was sent before may be seen only
+    after that, so for a while the tuple is nobody's.
+    """
 
     def __init__(self, limit: int = limits.RECORDER_MAX_FLOWS) -> None:
         self._by_tuple: OrderedDict[Tuple, Owner] = OrderedDict()
+        self._handed_ns: dict[Tuple, int] = {}
         self._limit = limit
         self.forgotten = 0
 
     def began(self, record: kernel.UdpFlow, actor: Actor | None) -> None:
-        """Remember the first datagram of a socket to a peer."""
+        """Remember the first datagram of a socket to a peer, or the first of another process."""
         key = tuple_of(record.src, record.sport, record.dst, record.dport)
+        former = self._by_tuple.get(key)
+        if former is not None and former.actor != actor:
+            self._handed_ns[key] = record.head.boot_ns
         self._by_tuple[key] = Owner(record.head.boot_ns, record.cookie, actor, key)
         self._by_tuple.move_to_end(key)
         if len(self._by_tuple) > self._limit:
-            self._by_tuple.popitem(last=False)
+            oldest, _ = self._by_tuple.popitem(last=False)
+            self._handed_ns.pop(oldest, None)
             self.forgotten += 1
 
     def find(self, key: Tuple, boot_ns: int) -> Owner | None:
-        """Return the flow with this tuple, unless it began after ``boot_ns``."""
+        """Return the flow with this tuple; ``None`` when it is younger or may be another's."""
         owner = self._by_tuple.get(key)
-        return owner if owner is not None and owner.boot_ns <= boot_ns else None
+        if owner is None or owner.boot_ns > boot_ns:
+            return None
+        handed_ns = self._handed_ns.get(key)
+        if handed_ns is not None and boot_ns - handed_ns < limits.SOCKET_LINGER_NS:
+            return None
+        return owner
 
     def clear(self) -> None:
         """Kernel records were lost: a port may have a new owner that nobody reported."""
         self._by_tuple.clear()
+        self._handed_ns.clear()

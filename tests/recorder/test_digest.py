@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import time
 from typing import TYPE_CHECKING
 
 import blake3
@@ -16,17 +17,25 @@ from hark.recorder import digest
 from hark.recorder.digest import Digest, Digests, hash_executable
 
 from .rig import WAIT_S
-from .transcript import execed
+from .transcript import MS, execed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hark.kernel.records import Exec
     from hark.policy.control import OpenExe
 
 
 def exe_of(path: Path) -> ExeId:
     info = path.stat()
     return ExeId(1, info.st_ino, info.st_ctime_ns)
+
+
+def executed(tgid: int, exe: ExeId | None = None, *, after_ns: int = 10**9) -> Exec:
+    """An exec so long after the file was changed."""
+    exe = exe or ExeId(8, 77, time.time_ns() - 10**9 | 1)
+    boot_to_unix = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return execed((exe.ctime_ns - boot_to_unix + after_ns) / MS, tgid, exe)
 
 
 def hashed(path: Path, exe: ExeId | None = None) -> Digest:
@@ -109,8 +118,8 @@ def test_an_executable_is_asked_for_once(launcher: Launcher, tmp_path: Path):
     path = tmp_path / "program"
     path.write_bytes(b"program")
     exe = exe_of(path)
-    assert launcher.digests.want(execed(1, 20, exe)) is None
-    assert launcher.digests.want(execed(2, 30, exe)) is None
+    assert launcher.digests.want(executed(20, exe)) is None
+    assert launcher.digests.want(executed(30, exe)) is None
     assert launcher.digests.busy
     [(question, ident)] = launcher.asked
     assert (question.tgid, question.start_ns, question.ino) == (20, 20000, exe.ino)
@@ -118,23 +127,23 @@ def test_an_executable_is_asked_for_once(launcher: Launcher, tmp_path: Path):
     [result] = launcher.results(1)
     assert result.state == "read"
     assert not launcher.digests.busy
-    again = launcher.digests.want(execed(3, 40, exe))
+    again = launcher.digests.want(executed(40, exe))
     assert again == Digest(exe, result.digest, "cached")
     assert len(launcher.asked) == 1
 
 
 def test_another_version_is_another_executable(launcher: Launcher):
-    launcher.digests.want(execed(1, 20, ExeId(1, 2, 3)))
-    launcher.digests.want(execed(1, 20, ExeId(1, 2, 4)))
+    launcher.digests.want(executed(20, ExeId(1, 2, 3)))
+    launcher.digests.want(executed(20, ExeId(1, 2, 4)))
     assert len(launcher.asked) == 2
 
 
 def test_an_answer_without_a_file_says_why_and_is_asked_again(launcher: Launcher):
     exe = ExeId(1, 2, 3)
-    launcher.digests.want(execed(1, 20, exe))
+    launcher.digests.want(executed(20, exe))
     assert launcher.digests.answered(launcher.asked[0][1], errno.ENOENT, ())
     assert launcher.results(1) == [Digest(exe, None, "unknown: No such file or directory")]
-    assert launcher.digests.want(execed(1, 20, exe)) is None
+    assert launcher.digests.want(executed(20, exe)) is None
     assert len(launcher.asked) == 2
 
 
@@ -143,7 +152,7 @@ def test_an_answer_to_no_question_is_refused_and_closed(launcher: Launcher):
     assert not launcher.digests.answered(7, 0, (fd,))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
-    launcher.digests.want(execed(1, 20))
+    launcher.digests.want(executed(20))
     assert not launcher.digests.answered(1, 0, ())
 
 
@@ -151,7 +160,7 @@ def test_few_files_are_open_at_once_and_the_queue_is_bounded(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(limits, "DIGEST_MAX_QUEUED", 5)
-    wanted = [launcher.digests.want(execed(1, 20, ExeId(1, n, 0))) for n in range(30)]
+    wanted = [launcher.digests.want(executed(20, ExeId(1, n, 1))) for n in range(30)]
     assert len(launcher.asked) == limits.DIGEST_MAX_OPEN
     refused = [w for w in wanted if w is not None]
     assert len(refused) == 30 - limits.DIGEST_MAX_OPEN - 5
@@ -160,3 +169,18 @@ def test_few_files_are_open_at_once_and_the_queue_is_bounded(
         launcher.digests.answered(ident, errno.ESRCH, ())
     launcher.results(limits.DIGEST_MAX_OPEN)
     assert len(launcher.asked) == limits.DIGEST_MAX_OPEN + 5
+
+
+@pytest.mark.parametrize(
+    ("ctime_ns", "after_ns"),
+    [(10**18 + 1, 0), (10**18 + 1, limits.DIGEST_TICK_NS - 10**6), (10**18, 1_900_000_000)],
+)
+def test_what_may_have_changed_at_the_time_of_its_exec_stays_unknown(
+    launcher: Launcher, ctime_ns: int, after_ns: int
+):
+    """A program could else be replaced after it ran, under the same change time."""
+    exe = ExeId(1, 2, ctime_ns)
+    state = "unknown: changed at the time it was executed"
+    assert launcher.digests.want(executed(20, exe, after_ns=after_ns)) == Digest(exe, None, state)
+    assert not launcher.asked
+    assert launcher.digests.want(executed(20, exe, after_ns=3 * 10**9)) is None

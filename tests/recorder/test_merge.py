@@ -139,6 +139,58 @@ def test_at_equal_times_the_connect_comes_first():
     assert run.lines() == ["connect@3 20/20:?", "conn@3 20/20:?"]
 
 
+def test_a_connection_that_was_cut_before_its_accept_is_not_given_to_the_next_owner_of_its_port():
+    # Both wait in the accept queue: the first was reset with its request in it.
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000, cookie=1), closed(2, 1), connect(3, 30, 4000, cookie=2))
+    run.at(5, accepted(4, 1, 4000), accepted(5, 2, 4000), handshake(6, 1), handshake(7, 2))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.CONN] == ["conn@6 -", "conn@7 30/30:?"]
+
+
+def test_a_port_that_its_own_thread_uses_again_needs_no_telling_apart():
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000, cookie=1), closed(2, 1), connect(3, 20, 4000, cookie=2))
+    run.at(5, accepted(4, 1, 4000), accepted(5, 2, 4000), handshake(6, 1), handshake(7, 2))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.CONN] == ["conn@6 20/20:?", "conn@7 20/20:?"]
+
+
+def test_a_socket_that_another_process_connects_again_does_not_change_its_first_accept():
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000, cookie=1), connect(3, 30, 4000, cookie=1))
+    run.at(5, accepted(4, 1, 4000), accepted(5, 2, 4000), handshake(6, 1), handshake(7, 2))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.CONN] == ["conn@6 -", "conn@7 30/30:?"]
+
+
+def test_a_udp_port_that_two_processes_share_names_neither():
+    run = Playbook()
+    run.at(1, udp(1, 20, 5353), udp(2, 30, 5353), udp(3, 20, 5354), udp(4, 20, 5354))
+    run.at(5, question(4, 5353), question(4, 5354))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.DNS] == ["dns@4 -", "dns@4 20/20:?"]
+
+
+def test_a_udp_port_is_its_new_owners_when_nothing_of_the_former_can_be_left():
+    later = 3 + limits.SOCKET_LINGER_NS // MS
+    run = Playbook()
+    run.at(1, udp(1, 20, 5353), udp(2, 30, 5353))
+    run.at(later, question(later, 5353))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.DNS] == [f"dns@{later} 30/30:?"]
+
+
+def test_a_packet_is_not_given_to_the_next_owner_of_its_port():
+    # The log has no time of its own: the packet may be read after the port was used again.
+    run = Playbook()
+    run.at(1, connect(1, 20, 4000, cookie=1), closed(2, 1), connect(3, 30, 4000, cookie=2))
+    run.at(6, connect(5, 40, 4001, cookie=3))
+    run.at(7, packet(6, 4000, dport=443), packet(6, 4001, dport=443))
+    run.end()
+    assert [line(e) for e in run.out if e.kind is Kind.DENIED] == ["denied@6 -", "denied@6 40/40:?"]
+
+
 def test_a_port_used_again_without_a_record_of_its_own_stays_unknown():
     run = Playbook()
     run.at(1, connect(1, 20, 4000), accepted(2, 1, 4000), handshake(3, 1))
@@ -431,7 +483,20 @@ def test_a_socket_that_connects_again_leaves_nothing_behind():
     connections = Connections()
     for port in range(1, 50):
         connections.connected(connect(port, 20, port, cookie=5), None)
-    assert len(connections._by_tuple) == 1
+    later = 50 + limits.SOCKET_LINGER_NS // MS
+    connections.connected(connect(later, 20, 50, cookie=5), None)
+    connections.closed(5, later * MS)
+    connections.connected(connect(2 * later, 20, 51, cookie=6), None)
+    assert len(connections._by_tuple) == len(connections._owners) == 1
+    assert connections.finish() == 51  # and each was missed
+
+
+def test_one_port_used_in_a_loop_does_not_fill_the_table():
+    connections = Connections()
+    for at in range(1, 2000):
+        connections.connected(connect(at, 20, 4000, cookie=at), None)
+    assert len(connections._owners) == limits.RECORDER_MAX_SAME_TUPLE
+    assert connections.finish() == 1999
 
 
 def test_every_key_that_is_written_is_in_the_table():

@@ -257,6 +257,33 @@ def test_a_udp_flow_is_told_once(run: Run, address: str):
     assert all(f.head.task.tgid == process.pid and f.netns for f in flows)
 
 
+def test_a_udp_port_that_changes_hands_is_told_each_time(run: Run):
+    """Two sockets of one port by turns, and one socket of two processes."""
+    script = (
+        "import os, socket\n"
+        "def bound():\n"
+        "    s = socket.socket(socket.AF_INET, 2)\n"
+        "    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n"
+        "    s.bind(('127.0.0.1', 4003))\n"
+        "    return s\n"
+        "def say(s): s.sendto(b'1', ('127.0.0.1', 4004))\n"
+        "a, b = bound(), bound()\n"
+        "say(a); say(a); say(b); say(b); say(a)\n"
+        "child = os.fork()\n"
+        "say(a) if not child else os.waitpid(child, 0)\n"
+        "os._exit(0) if not child else say(a)\n"
+    )
+    process = run.cgroup.popen("/usr/bin/python3", "-c", script)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    flows = run.of(UdpFlow)
+    first, second = flows[0].cookie, flows[1].cookie
+    assert first != second
+    assert [f.cookie for f in flows] == [first, second, first, first, first]
+    mine = [f.head.task.tgid == process.pid for f in flows]
+    assert mine == [True, True, True, False, True]
+
+
 def test_refusals_are_told_and_their_absence_too(run: Run, workload: Path):
     pid, code = run.cgroup.run(workload, "refuse", "25")
     assert code == 0
