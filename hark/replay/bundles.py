@@ -79,22 +79,24 @@ def compare(
     now: Bundle | str | os.PathLike[str],
     *,
     rules: Rules = BUILTIN,
+    order: bool = True,
 ) -> Verdict:
-    """Say whether two recordings did the same.
+    """Say whether two recordings did the same; ``order`` as ``verdict.judge`` has it.
 
     Raises ``BundleInvalid`` for a file that cannot be read, ``InputError`` for one that cannot be
     compared (redacted, or with kinds of a later version).
     """
     if not isinstance(recorded, Bundle):
         with Bundle.open(recorded) as opened:
-            return compare(opened, now, rules=rules)
+            return compare(opened, now, rules=rules, order=order)
     if not isinstance(now, Bundle):
         with Bundle.open(now) as opened:
-            return compare(recorded, opened, rules=rules)
+            return compare(recorded, opened, rules=rules, order=order)
     chosen = rules_of(recorded, now, rules=rules)
     return judge(
         history(recorded, chosen),
         history(now, chosen),
         load_recorded=_loader(recorded, chosen),
         load_now=_loader(now, chosen),
+        order=order,
     )

@@ -7,6 +7,7 @@ line are fixed. Everything an agent made is shown escaped and cut.
 from __future__ import annotations
 
 from collections import Counter
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,12 @@ class History:
         """Return the digests up to here."""
         return Digests(*(foata.digest() for foata in self._foata))
 
+    def as_set(self) -> History:
+        """Return the same run as one interval without deliveries; digests stay."""
+        found = copy(self)
+        found.intervals = [Interval(actions=self.actions())]
+        return found
+
     def actions(self) -> list[Action]:
         """Return all actions, in bundle order."""
         return [action for interval in self.intervals for action in interval.actions]
@@ -135,6 +142,7 @@ class Verdict:
     divergence: Divergence | None
     inputs: tuple[str, ...]
     notes: tuple[str, ...]
+    ordered: bool = True
 
     @property
     def equal(self) -> bool:
@@ -144,7 +152,7 @@ class Verdict:
     @property
     def exact(self) -> bool:
         """Whether nothing differs at all in what the agent did."""
-        return self.equal and self.grade() == "exact" and not self.tally.telemetry
+        return self.equal and self.ordered and self.grade() == "exact" and not self.tally.telemetry
 
     def holds(self, *, strict: bool = False) -> bool:
         """Whether the verdict is good enough."""
@@ -166,6 +174,7 @@ class Verdict:
             (self.tally.times, "with times"),
         )
         parts = [self.grade(), *(f"{count} {text}" for count, text in more if count)]
+        parts += [] if self.ordered else ["order not compared"]
         return f"REPLAY-EQUAL {', '.join(parts)}"
 
     def lines(self) -> list[str]:
@@ -193,6 +202,7 @@ class Verdict:
             "verdict": self.first_line(),
             "equal": self.equal,
             "exact": self.exact,
+            "ordered": self.ordered,
             "actions": self.actions,
             "matched": tally.matched,
             "normalised": tally.normalised,
@@ -339,11 +349,8 @@ class _Judge:
 
     def is_same_set(self) -> bool:
         """Whether the runs' actions are the same when order does not count."""
-        whole = _Judge(self.recorded, self.now, self.load_recorded, self.load_now)
-        left, right = Interval(), Interval()
-        left.actions, right.actions = self.recorded.actions(), self.now.actions()
-        missing, surplus, _ = whole._pair(left, right)
-        return not missing and not surplus
+        left, right = self.recorded.as_set(), self.now.as_set()
+        return _Judge(left, right, self.load_recorded, self.load_now).divergence() is None
 
     def _pair(
         self, left: Interval, right: Interval
@@ -470,12 +477,18 @@ def judge(
     *,
     load_recorded: Callable[[int], Identity],
     load_now: Callable[[int], Identity],
+    order: bool = True,
 ) -> Verdict:
-    """Compare two runs. ``load_…`` give the identity of action ``number`` with its fields."""
-    court = _Judge(recorded, now, load_recorded, load_now)
+    """Compare two runs. ``load_…`` give the identity of action ``number`` with its fields.
+
+    ``order``: false for runs whose deliveries nothing held back, where it is chance which action of
+    a concurrent agent comes before a chunk. The verdict says so.
+    """
+    pair = (recorded, now) if order else (recorded.as_set(), now.as_set())
+    court = _Judge(*pair, load_recorded, load_now)
     divergence = court.divergence()
     notes = _notes(recorded, now)
-    if divergence is not None and court.is_same_set():
+    if order and divergence is not None and court.is_same_set():
         notes.append("all actions are the same; where they stand between deliveries is not")
     return Verdict(
         actions=recorded.count,
@@ -486,6 +499,7 @@ def judge(
         divergence=divergence,
         inputs=tuple(_inputs(recorded.inputs, now.inputs)),
         notes=tuple(notes),
+        ordered=order,
     )
 
 

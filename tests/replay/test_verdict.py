@@ -31,13 +31,16 @@ def history(events: list[Event], rules: Rules) -> tuple[History, list[Action]]:
     return found, [step for step in made if isinstance(step, Action)]
 
 
-def compare(left: list[Event], right: list[Event], rules: Rules = BUILTIN) -> Verdict:
+def compare(
+    left: list[Event], right: list[Event], rules: Rules = BUILTIN, *, order: bool = True
+) -> Verdict:
     (a, a_actions), (b, b_actions) = history(left, rules), history(right, rules)
     return judge(
         a,
         b,
         load_recorded=lambda n: a_actions[n - 1].identity,
         load_now=lambda n: b_actions[n - 1].identity,
+        order=order,
     )
 
 
@@ -169,6 +172,15 @@ def test_a_request_moved_across_a_delivery_is_named_as_that() -> None:
     verdict = compare(agent(early=True), agent())
     assert verdict.divergence is not None
     assert "comes later now, after response to POST" in verdict.divergence.moved
+
+
+def test_order_can_be_left_out_and_that_is_said() -> None:
+    verdict = compare(agent(), agent(early=True), order=False)
+    assert verdict.first_line() == "REPLAY-EQUAL exact, order not compared"
+    assert verdict.equal
+    assert not verdict.holds(strict=True)
+    verdict = compare(agent(), agent(b'{"content":"other"}', early=True), order=False)
+    assert verdict.first_line() == "REPLAY-DIVERGED at action 3"
 
 
 def test_the_same_actions_after_less_input_are_another_run() -> None:
