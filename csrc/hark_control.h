@@ -15,7 +15,8 @@ enum hark_msg_type {
 	/* hark-launch -> recorder */
 	HARK_MSG_NET_READY = 1, /* fds: netns M, tcp4, tcp6, udp4, udp6, nflog, cgroup directory */
 	HARK_MSG_STARTED = 2,   /* fds: pty master where the plan asked for one */
-	HARK_MSG_EXITED = 3,	/* fds: the layers' upper folders, read-only, where the plan has a view */
+	HARK_MSG_EXITED =
+		3, /* fds: the layers' upper folders, read-only, where the plan has a view */
 	HARK_MSG_PUBLISHED = 4,
 	HARK_MSG_FAILED = 5, /* no agent: nothing of it is left; after GO, SEALED follows */
 	HARK_MSG_EXE = 6,    /* answer to OPEN_EXE; fds: the executable, or none */
@@ -31,13 +32,15 @@ enum hark_msg_type {
 	HARK_MSG_PLAN = 26,   /* fds: the sealed launch plan; after all FDS, before all else */
 
 	/* mediator -> recorder */
-	HARK_MSG_CA = 40,      /* the run CA's certificate, PEM, 0-filled */
-	HARK_MSG_DRAINED = 41, /* answer to STOP: everything is in the ring */
+	HARK_MSG_CA = 40,          /* the run CA's certificate, PEM, 0-filled */
+	HARK_MSG_DRAINED = 41,     /* answer to STOP: everything is in the ring */
+	HARK_MSG_PLAY_WANTED = 42, /* replay: this request is complete, and in the ring */
 
 	/* recorder -> mediator */
 	HARK_MSG_LISTEN = 60,  /* fds: tcp4, tcp6 */
 	HARK_MSG_DURABLE = 61, /* every ring record below .below is on disk */
 	HARK_MSG_STOP = 62,
+	HARK_MSG_PLAY = 63, /* replay: a piece of an exchange's recorded answer */
 
 	/* mediator -> broker, and the answer; id joins them */
 	HARK_MSG_DIAL = 80,
@@ -63,6 +66,7 @@ enum hark_msg_limit {
 	HARK_MSG_TEXT = 256,
 	HARK_MSG_NAME = 256, /* a DNS name needs 253 */
 	HARK_MSG_PEM = 2048,
+	HARK_MSG_PLAY_DATA = 4096,
 	HARK_MSG_ANSWERS = 8
 };
 
@@ -74,6 +78,21 @@ enum hark_dial_status {
 	HARK_DIAL_CONNECT = 4, /* err says why */
 	HARK_DIAL_TIMEOUT = 5,
 	HARK_DIAL_UNRECORDED = 6 /* the intent could not be put on disk: not dialled */
+};
+
+enum hark_play_what {
+	HARK_PLAY_INTERIM = 0, /* a 1xx head */
+	HARK_PLAY_HEAD = 1,
+	HARK_PLAY_BODY = 2, /* one delivery */
+	HARK_PLAY_TRAILERS = 3,
+	HARK_PLAY_END = 4,
+	HARK_PLAY_REFUSE = 5, /* the upstream failed before its answer; data: the detail */
+	HARK_PLAY_CUT = 6     /* or inside it */
+};
+
+enum hark_play_flag {
+	HARK_PLAY_MORE = 1, /* the next message goes on with this head or delivery */
+	HARK_PLAY_CLOSE = 2 /* the connection ends with this response */
 };
 
 struct hark_msg_head {
@@ -160,9 +179,14 @@ struct hark_msg_exe {
 	uint32_t pad0;
 };
 
+enum hark_sealed {
+	HARK_SEALED_PUBLISH = 1, /* move the bundle to its place; else it stays in the run folder */
+	HARK_SEALED_DISCARD = 2  /* then remove the run folder with all that is in it */
+};
+
 struct hark_msg_sealed {
 	struct hark_msg_head head;
-	uint32_t publish; /* 1: move the bundle to its place; 0: leave it in the run folder */
+	uint32_t publish; /* bits of enum hark_sealed */
 	uint32_t pad0;
 };
 
@@ -174,6 +198,25 @@ struct hark_msg_ca {
 struct hark_msg_durable {
 	struct hark_msg_head head;
 	uint64_t below; /* ring sequence number */
+};
+
+struct hark_msg_play_wanted {
+	struct hark_msg_head head;
+	uint64_t exchange;
+};
+
+struct hark_msg_play {
+	struct hark_msg_head head;
+	uint64_t exchange;
+	uint64_t length;  /* HEAD: Content-Length, where framing says so */
+	uint32_t size;    /* bytes of .data */
+	uint16_t what;    /* enum hark_play_what */
+	uint16_t flags;   /* enum hark_play_flag */
+	uint16_t status;  /* INTERIM, HEAD */
+	uint16_t framing; /* HEAD: enum hark_framing */
+	uint16_t reason;  /* REFUSE, CUT: enum hark_reason */
+	uint16_t pad0;
+	uint8_t data[HARK_MSG_PLAY_DATA];
 };
 
 struct hark_msg_dial {

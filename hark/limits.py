@@ -147,6 +147,7 @@ TTY_DEFAULT_COLUMNS = 80
 
 # --- workspace ------------------------------------------------------------------------------------
 WORKSPACE_ENTRIES_MOST = 500_000  # of a start manifest: 3 s of walking, 15 MB; the rest is unknown
+WORKSPACE_RECORDED_BYTES = 4 << 20  # of a start manifest that goes into the bundle: 150,000 files
 WORKSPACE_WALK_S = 20.0  # walking a tree at the start; what is not reached by then is unknown
 WORKSPACE_RACY_NS = 2_000_000_000  # FAT and old ext3 keep times to 2 s: younger ones prove nothing
 WORKSPACE_RACY_TOTAL_BYTES = 256 << 20  # read for that at a start; the rest counts as changed

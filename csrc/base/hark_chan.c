@@ -58,6 +58,10 @@ size_t hark_msg_size(uint16_t type)
 		return sizeof(struct hark_msg_ca);
 	case HARK_MSG_DURABLE:
 		return sizeof(struct hark_msg_durable);
+	case HARK_MSG_PLAY_WANTED:
+		return sizeof(struct hark_msg_play_wanted);
+	case HARK_MSG_PLAY:
+		return sizeof(struct hark_msg_play);
 	case HARK_MSG_DIAL:
 		return sizeof(struct hark_msg_dial);
 	case HARK_MSG_DIALED:

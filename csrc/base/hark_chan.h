@@ -44,6 +44,8 @@ union hark_msg {
 	struct hark_msg_sealed sealed;
 	struct hark_msg_ca ca;
 	struct hark_msg_durable durable;
+	struct hark_msg_play_wanted play_wanted;
+	struct hark_msg_play play;
 	struct hark_msg_dial dial;
 	struct hark_msg_dialed dialed;
 	struct hark_msg_dns dns;

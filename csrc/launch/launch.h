@@ -177,6 +177,6 @@ int publish_bundle(const struct launch *l);
 /* Remove `name` below `dirfd` with all below it, following no link. 0 or errno. */
 int remove_tree(int dirfd, const char *name);
 /* Remove what a finished run leaves in its folder, and the folder when nothing is left. */
-void remove_run_dir(const struct launch *l);
+void remove_run_dir(const struct launch *l, bool all);
 
 #endif

@@ -161,8 +161,8 @@ static bool trim_layers(int run)
 }
 
 /* Kept: what the agent wrote to the workspace, until it is applied or discarded, and a bundle that
- * could not be published. */
-void remove_run_dir(const struct launch *l)
+ * could not be published. `all`: nothing is kept. */
+void remove_run_dir(const struct launch *l, bool all)
 {
 	hark_autofd run = -1;
 	bool keep;
@@ -177,6 +177,6 @@ void remove_run_dir(const struct launch *l)
 	keep = trim_layers(run);
 	if (faccessat(run, "run.hark", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		keep = true;
-	if (!keep)
+	if (all || !keep)
 		(void)remove_tree(l->fds[l->publish.runs], l->publish.run_name);
 }

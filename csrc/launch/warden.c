@@ -582,8 +582,8 @@ static void send_exited(struct warden *w)
 	hark_fd_close_all(views, n);
 }
 
-/* Until the recorder says SEALED: true when it wants the bundle published. A recorder that is gone
- * or silent leaves a prefix, which is published as it is. */
+/* Until the recorder says SEALED: true, and what it wants is in .msg. A recorder that is gone or
+ * silent leaves a prefix, which is published as it is. */
 static bool await_sealed(struct warden *w)
 {
 	const uint64_t deadline_ns = hark_deadline_ms(w->l->seal_ms);
@@ -595,13 +595,13 @@ static bool await_sealed(struct warden *w)
 		if (ev == EV_MSG)
 			hark_fd_close_all(w->fds.fd, w->fds.n);
 		if (ev == EV_MSG && w->msg.head.type == HARK_MSG_SEALED)
-			return w->msg.sealed.publish != 0;
+			return true;
 		if (ev == EV_MSG && w->msg.head.type == HARK_MSG_OPEN_EXE)
 			answer_exe(w);
 		if (ev == EV_TIMEOUT || ev == EV_TERM)
 			break;
 	}
-	return true;
+	return false;
 }
 
 static void send_published(struct warden *w, int code)
@@ -636,13 +636,13 @@ static void clean_up(struct launch *l)
 /* The recorder seals, the bundle goes to its place, the run's folder goes. */
 static int close_run(struct warden *w)
 {
-	const bool publish = await_sealed(w);
+	uint32_t wanted = await_sealed(w) ? w->msg.sealed.publish : HARK_SEALED_PUBLISH;
 	int code = 0;
 
 	clean_up(w->l);
-	if (publish)
+	if (wanted & HARK_SEALED_PUBLISH)
 		code = publish_bundle(w->l);
-	remove_run_dir(w->l);
+	remove_run_dir(w->l, !code && (wanted & HARK_SEALED_DISCARD) != 0);
 	send_published(w, code);
 	return code;
 }

@@ -175,6 +175,7 @@ void hark_conn_flush(struct hark_conn *conn)
 	if (was_full && conn->state == HARK_CONN_OPEN && conn->up &&
 	    hark_buf_len(&conn->stream.out) < HARK_STREAM_LOW)
 		hark_upstream_update(conn->up);
+	hark_play_resume(conn);
 }
 
 void hark_conn_finish(struct hark_conn *conn, enum hark_reason reason)

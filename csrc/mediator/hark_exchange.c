@@ -13,6 +13,7 @@ void hark_exchange_init(struct hark_exchange *x)
 	memset(x, 0, sizeof(*x));
 	hark_buf_init(&x->pending, HARK_STREAM_MAX);
 	hark_buf_init(&x->replay, replay_max);
+	hark_play_init(&x->play);
 }
 
 void hark_exchange_fini(struct hark_exchange *x)
@@ -22,6 +23,7 @@ void hark_exchange_fini(struct hark_exchange *x)
 		hark_scan_fini(&x->scan);
 	hark_buf_fini(&x->pending);
 	hark_buf_wipe(&x->replay);
+	hark_play_fini(&x->play);
 }
 
 static void begin(struct hark_conn *conn)
@@ -134,6 +136,8 @@ static void on_substituted(void *ctx, uint32_t secret, const uint8_t *name, size
 {
 	struct hark_conn *conn = ctx;
 
+	if (conn->med->policy.play)
+		return; /* nothing goes out */
 	conn->x.substituted = true;
 	hark_record_substituted(&conn->med->rec, conn->x.id, secret, name, n);
 }
@@ -180,6 +184,10 @@ static void relay_request(struct hark_conn *conn, const struct hark_head *head)
 	    hark_cred_in(&med->policy, hark_buf_data(&head->raw), hark_buf_len(&head->raw), x->host,
 			 true))
 		hark_note(conn, HARK_REASON_PLACEHOLDER_ELSEWHERE, "clear text");
+	if (med->policy.play) {
+		hark_buf_wipe(&x->replay);
+		return; /* hark_play_wanted, when it is complete */
+	}
 	up = hark_upstream_get(conn, site_of(med, x->host), conn->dst.port, conn->tls,
 			       x->repeatable, false);
 	if (!up ||
@@ -287,7 +295,7 @@ static int on_request_chunk(void *ctx)
 	return 0;
 }
 
-static int put_last_chunk(struct hark_stream *to, const struct hark_buf *trailers)
+int hark_exchange_last_chunk(struct hark_stream *to, const struct hark_buf *trailers)
 {
 	if (hark_stream_put(to, "0\r\n", 3) ||
 	    hark_stream_put(to, hark_buf_data(trailers), hark_buf_len(trailers)))
@@ -311,7 +319,7 @@ static int finish_request_body(struct hark_conn *conn)
 		hark_record_trailers(&conn->med->rec, x->id, false, hark_buf_data(&trailers),
 				     hark_buf_len(&trailers));
 	if (!r && conn->up)
-		r = put_last_chunk(&conn->up->stream, &trailers);
+		r = hark_exchange_last_chunk(&conn->up->stream, &trailers);
 	hark_buf_fini(&trailers);
 	return r;
 }
@@ -328,6 +336,8 @@ static int on_request_end(void *ctx)
 		hark_note(conn, HARK_REASON_CHUNK_EXTENSION, "request");
 	if (conn->h1.head.chunked && finish_request_body(conn))
 		hark_refuse(conn, HARK_REASON_NO_MEMORY, NULL);
+	if (conn->med->policy.play)
+		hark_play_wanted(conn);
 	return 0;
 }
 
@@ -576,8 +586,7 @@ static int on_response_head(void *ctx, const struct hark_head *head)
 
 /* ---- response body: deliveries ---- */
 
-/* One delivery: recorded and handed on as one piece. */
-static int deliver(struct hark_conn *conn, const uint8_t *p, size_t n)
+int hark_exchange_deliver(struct hark_conn *conn, const uint8_t *p, size_t n)
 {
 	struct hark_exchange *x = &conn->x;
 	bool last;
@@ -595,7 +604,7 @@ static int deliver(struct hark_conn *conn, const uint8_t *p, size_t n)
 static int deliver_pending(struct hark_conn *conn)
 {
 	struct hark_exchange *x = &conn->x;
-	int r = deliver(conn, hark_buf_data(&x->pending), hark_buf_len(&x->pending));
+	int r = hark_exchange_deliver(conn, hark_buf_data(&x->pending), hark_buf_len(&x->pending));
 
 	hark_buf_clear(&x->pending);
 	return r;
@@ -612,7 +621,7 @@ static int hand_on(struct hark_conn *conn, const uint8_t *p, size_t n)
 	if (x->whole)
 		return hark_buf_put(&x->pending, p, n);
 	if (x->sse) {
-		if (deliver(conn, p, n))
+		if (hark_exchange_deliver(conn, p, n))
 			return -1;
 		hark_conn_flush(conn);
 		return 0;
@@ -622,7 +631,7 @@ static int hand_on(struct hark_conn *conn, const uint8_t *p, size_t n)
 			return -1;
 		return hark_buf_len(&x->pending) >= HARK_STREAM_RECORD ? deliver_pending(conn) : 0;
 	}
-	return deliver_pending(conn) ? -1 : deliver(conn, p, n);
+	return deliver_pending(conn) ? -1 : hark_exchange_deliver(conn, p, n);
 }
 
 static int pass_scan(struct hark_conn *conn, const uint8_t *p, size_t n, bool final)
@@ -693,7 +702,7 @@ static int finish_response_body(struct hark_upstream *up)
 		hark_record_trailers(&conn->med->rec, x->id, true, hark_buf_data(&trailers),
 				     hark_buf_len(&trailers));
 	if (!r)
-		r = put_last_chunk(&conn->stream, &trailers);
+		r = hark_exchange_last_chunk(&conn->stream, &trailers);
 	hark_buf_fini(&trailers);
 	return r;
 }
@@ -723,6 +732,15 @@ const struct hark_h1_sink hark_exchange_response_sink = {
 	.end = on_response_end,
 };
 
+void hark_exchange_finish(struct hark_conn *conn)
+{
+	end(conn, HARK_REASON_COMPLETE);
+	if (conn->x.close_client)
+		hark_conn_finish(conn, HARK_REASON_COMPLETE);
+	else
+		hark_conn_next(conn);
+}
+
 void hark_exchange_response_done(struct hark_upstream *up, bool clean)
 {
 	struct hark_conn *conn = up->conn;
@@ -732,11 +750,7 @@ void hark_exchange_response_done(struct hark_upstream *up, bool clean)
 		x->close_client = true; /* answered early: the rest of the body is not wanted */
 	hark_upstream_put(up, clean && x->request_done && hark_h1_keep_alive(&up->h1) &&
 				      !hark_stream_has_pending(&up->stream));
-	end(conn, HARK_REASON_COMPLETE);
-	if (x->close_client)
-		hark_conn_finish(conn, HARK_REASON_COMPLETE);
-	else
-		hark_conn_next(conn);
+	hark_exchange_finish(conn);
 }
 
 void hark_exchange_pass_end(struct hark_conn *conn)

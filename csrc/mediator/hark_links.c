@@ -104,6 +104,9 @@ static void take_control(struct hark_mediator *med, const union hark_msg *msg,
 			med->durable = msg->durable.below;
 		hark_conn_durable(med);
 		break;
+	case HARK_MSG_PLAY:
+		hark_play_take(med, &msg->play);
+		break;
 	case HARK_MSG_STOP:
 		med->stopping = true;
 		med->loop.draining = true;

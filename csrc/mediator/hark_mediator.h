@@ -8,6 +8,7 @@
  *   hark_exchange.c  one request with its response, on its way through
  *   hark_refuse.c    hark's own answers, held until their refusal is on disk
  *   hark_upstream.c  dial, verify, pool
+ *   hark_play.c      a replay's answers, instead of an upstream
  *   hark_links.c     control socket and broker socket
  *
  * Ownership. A conn owns its stream, its parser and its exchange. While an exchange uses an
@@ -23,6 +24,7 @@
 #include "hark_h1.h"
 #include "hark_loop.h"
 #include "hark_mint.h"
+#include "hark_play.h"
 #include "hark_policy.h"
 #include "hark_rebuild.h"
 #include "hark_record.h"
@@ -121,6 +123,7 @@ struct hark_exchange {
 	struct hark_scan scan;
 	struct hark_buf pending;  /* body bytes not delivered yet */
 	struct hark_buf replay;   /* a repeatable request, until its response starts */
+	struct hark_play play;    /* in a replay */
 	uint64_t hold_seq;        /* own answer: its refusal's record */
 	enum hark_reason refused; /* COMPLETE: not refused; see hark_refuse.c */
 	unsigned interim;
@@ -160,6 +163,11 @@ void hark_exchange_upstream_failed(struct hark_upstream *up, enum hark_reason re
 				   const char *detail);
 /* A read pass of the upstream is over: deliver what is pending. */
 void hark_exchange_pass_end(struct hark_conn *conn);
+/* One delivery: recorded and handed on as one piece. */
+HARK_MUST_USE int hark_exchange_deliver(struct hark_conn *conn, const uint8_t *p, size_t n);
+HARK_MUST_USE int hark_exchange_last_chunk(struct hark_stream *to, const struct hark_buf *trailers);
+/* The response is complete and queued: record the end, look at the next request or close. */
+void hark_exchange_finish(struct hark_conn *conn);
 /* End early: record it and let the upstream go. */
 void hark_exchange_abort(struct hark_conn *conn, enum hark_reason reason);
 
@@ -258,6 +266,7 @@ struct hark_mediator {
 	struct hark_conn *conns;
 	size_t nconns;
 	struct hark_upstream *upstreams;
+	struct hark_task play_task;
 	bool any_dead; /* something waits to be freed at the end of the batch */
 	uint64_t next_conn;
 	uint64_t next_exchange;

@@ -205,6 +205,9 @@ static int read_item(struct hark_policy *policy, struct hark_tlv_item *item, str
 		policy->gid = hark_cur_u32(&item->body);
 		policy->drop_ids = true;
 		return 0;
+	case HARK_CONFIG_PLAY:
+		policy->play = true;
+		return 0;
 	default:
 		return malformed(err, "unknown item");
 	}

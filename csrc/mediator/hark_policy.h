@@ -37,7 +37,8 @@ enum hark_config_op {
 	HARK_CONFIG_HOST_CA = 3,
 	HARK_CONFIG_SYSTEM_CA = 4,
 	HARK_CONFIG_LIMIT = 5,
-	HARK_CONFIG_IDS = 6
+	HARK_CONFIG_IDS = 6,
+	HARK_CONFIG_PLAY = 7 /* empty: a replay */
 };
 
 /* Bits of a port's mode. */
@@ -96,6 +97,7 @@ struct hark_policy {
 	size_t max_creds;
 	char *system_ca;
 	uint64_t limits[HARK_LIMIT_COUNT];
+	bool play; /* answers come from a recording; nothing is dialled */
 	bool drop_ids;
 	uint32_t uid;
 	uint32_t gid;

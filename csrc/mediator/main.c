@@ -178,6 +178,9 @@ static int start(struct hark_mediator *med, const int fds[ARGS], struct hark_err
 	    hark_links_init(med, fds[ARG_CONTROL], fds[ARG_BROKER], fds[ARG_SPACE], err) ||
 	    hark_links_send_ca(med, err) || warm_up(med, err))
 		return -1;
+	if (med->policy.play && hark_play_isolate(err))
+		return -1;
+	hark_play_setup(med);
 	med->loop.ready_for_input = ready_for_input;
 	med->loop.tick = on_tick;
 	med->loop.after = after_batch;

@@ -42,6 +42,7 @@ class Kind(IntEnum):
     UDP_FLOW = 26
     NOTICE = 27
     WRITE_SET = 28
+    WORKSPACE_START = 29
 
 
 class Key(IntEnum):
@@ -166,4 +167,5 @@ FIELDS: dict[Kind, dict[int, str]] = {
     Kind.UDP_FLOW: {4: "src", 5: "sport", 6: "dst", 7: "dport"},
     Kind.NOTICE: {4: "subject", 5: "text", 6: "hint"},
     Kind.WRITE_SET: {4: "folder", 5: "entries", 6: "count", 7: "root", 8: "complete"},
+    Kind.WORKSPACE_START: {4: "folder", 5: "manifest", 6: "digest"},
 }

@@ -47,7 +47,8 @@ _SLOT = 16
 class BrokerConfig:
     """What a broker is given: the table, ``--upstream``, and whom to become.
 
-    ``resolve`` looks a name up; it may block, and is called in a thread.
+    ``resolve`` looks a name up; it may block, and is called in a thread. ``offline``: a replay's,
+    which answers the agent's DNS and has no network to dial from.
     """
 
     policy: CompiledPolicy
@@ -55,6 +56,7 @@ class BrokerConfig:
     uid: int
     gid: int
     resolve: Callable[[str], Resolved] = field(default=host_addresses)
+    offline: bool = False
 
 
 def main(recorder: socket.socket, mediator: socket.socket, config: BrokerConfig) -> NoReturn:
@@ -67,6 +69,8 @@ def main(recorder: socket.socket, mediator: socket.socket, config: BrokerConfig)
     try:
         privileges.kept_apart("hark-broker")
         privileges.close_all_but([recorder.fileno(), mediator.fileno()])
+        if config.offline:
+            privileges.leave_network()
         privileges.drop(config.uid, config.gid)
         Broker(Channel(recorder), Channel(mediator), config).run()
         code = 0

@@ -35,6 +35,7 @@ class _Op(IntEnum):
     SYSTEM_CA = 4
     LIMIT = 5
     IDS = 6
+    PLAY = 7
 
 
 class PortMode(IntEnum):
@@ -89,13 +90,17 @@ class Credential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediatorConfig:
-    """The whole table. ``ids``: (uid, gid) to drop to; None keeps the starter's, for tests."""
+    """The whole table. ``ids``: (uid, gid) to drop to; None keeps the starter's, for tests.
+
+    ``play``: a replay, with answers from the recorder (HARK_MSG_PLAY) and without a network.
+    """
 
     hosts: tuple[HostEntry, ...]
     credentials: tuple[Credential, ...] = ()
     ids: tuple[int, int] | None = None
     system_ca: str = SYSTEM_CA
     limits: Mapping[Limit, int] = field(default_factory=dict)
+    play: bool = False
 
 
 def config_of(
@@ -104,6 +109,7 @@ def config_of(
     *,
     ids: tuple[int, int],
     upstream_ca: Mapping[str, str] | None = None,
+    play: bool = False,
 ) -> MediatorConfig:
     """Return the mediator's table for a compiled policy.
 
@@ -134,7 +140,7 @@ def config_of(
         for secret in secrets
         if secret.binding.hosts
     )
-    return MediatorConfig(hosts=hosts, credentials=credentials, ids=ids)
+    return MediatorConfig(hosts=hosts, credentials=credentials, ids=ids, play=play)
 
 
 def encode(config: MediatorConfig) -> bytes:
@@ -148,6 +154,8 @@ def encode(config: MediatorConfig) -> bytes:
     ]
     items.append(_item(_Op.SYSTEM_CA, _text(config.system_ca)))
     items += [_item(_Op.LIMIT, pack("=IQ", which, n)) for which, n in config.limits.items()]
+    if config.play:
+        items.append(_item(_Op.PLAY, b""))
     if config.ids is not None:
         items.append(_item(_Op.IDS, pack("=II", *config.ids)))
     return pack("=III", _MAGIC, _VERSION, len(items)) + b"".join(items)

@@ -45,9 +45,14 @@ __all__ = [
     "PeerBroken",
     "PeerClosed",
     "Plain",
+    "Play",
+    "PlayFlag",
+    "PlayWanted",
+    "PlayWhat",
     "Published",
     "Received",
     "Sealed",
+    "SealedFlag",
     "Sign",
     "Signal",
     "Signed",
@@ -78,9 +83,11 @@ class MsgType(IntEnum):
     PLAN = 26
     CA = 40
     DRAINED = 41
+    PLAY_WANTED = 42
     LISTEN = 60
     DURABLE = 61
     STOP = 62
+    PLAY = 63
     DIAL = 80
     DIALED = 81
     DNS = 100
@@ -104,6 +111,32 @@ class DialStatus(IntEnum):
     CONNECT = 4
     TIMEOUT = 5
     UNRECORDED = 6
+
+
+class SealedFlag(IntEnum):
+    """``enum hark_sealed``."""
+
+    PUBLISH = 1
+    DISCARD = 2
+
+
+class PlayWhat(IntEnum):
+    """``enum hark_play_what``."""
+
+    INTERIM = 0
+    HEAD = 1
+    BODY = 2
+    TRAILERS = 3
+    END = 4
+    REFUSE = 5
+    CUT = 6
+
+
+class PlayFlag(IntEnum):
+    """``enum hark_play_flag``."""
+
+    MORE = 1
+    CLOSE = 2
 
 
 class ExitCause(IntEnum):
@@ -273,7 +306,7 @@ class OpenExe(Message):
 
 @dataclass(frozen=True, slots=True)
 class Sealed(Message):
-    """The bundle is complete; 1: publish it, 0: leave it in the run folder."""
+    """The bundle is complete; ``publish``: bits of ``SealedFlag``."""
 
     TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.SEALED,)
     LAYOUT: ClassVar[str] = "I4x"
@@ -299,6 +332,34 @@ class Durable(Message):
     LAYOUT: ClassVar[str] = "Q"
     STRUCT: ClassVar[str] = "hark_msg_durable"
     below: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlayWanted(Message):
+    """A replay's request is complete, and in the ring: it waits for ``Play``."""
+
+    TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.PLAY_WANTED,)
+    LAYOUT: ClassVar[str] = "Q"
+    STRUCT: ClassVar[str] = "hark_msg_play_wanted"
+    exchange: int
+
+
+@dataclass(frozen=True, slots=True)
+class Play(Message):
+    """One piece of a recorded answer; ``data`` is filled up with zeros to its 4096 bytes."""
+
+    TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.PLAY,)
+    LAYOUT: ClassVar[str] = "QQIHHHHH2x4096s"
+    STRUCT: ClassVar[str] = "hark_msg_play"
+    exchange: int
+    length: int
+    size: int
+    what: int
+    flags: int
+    status: int
+    framing: int
+    reason: int
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +477,8 @@ CLASSES: tuple[type[Message], ...] = (
     Sealed,
     Ca,
     Durable,
+    PlayWanted,
+    Play,
     Dial,
     Dialed,
     Dns,

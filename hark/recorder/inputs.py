@@ -9,18 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hark.policy import control
 from hark.recorder.children import Children
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hark.errors import HarkError
     from hark.kernel.records import KernelRecord, RefusedPacket, RingStats, SyscallCount
     from hark.mediator.records import MediatorRecord
-    from hark.policy.control import Channel
+    from hark.policy.control import Channel, Play
     from hark.recorder.stdio import Relay
     from hark.workspace.writes import Written
 
-__all__ = ["Packets", "Ring", "RunResult", "Sensors", "SessionInputs", "Writer"]
+__all__ = ["Packets", "Player", "Replay", "Ring", "RunResult", "Sensors", "SessionInputs", "Writer"]
 
 
 class Writer(Protocol):
@@ -84,6 +86,41 @@ class Packets(Protocol):
         """Return the packets that are there; does not wait."""
 
 
+class Player(Protocol):
+    """Answers a replay's requests from a recording, in the place of any upstream."""
+
+    diverged: HarkError | None
+
+    def took(self, record: MediatorRecord) -> None:
+        """Look at a record, in the order of the ring."""
+
+    def typed(self, data: bytes | None, *, end: bool) -> None:
+        """Look at what the agent was given on its standard input."""
+
+    def wanted(self, exchange: int) -> None:
+        """Note that an exchange waits: its request is in the ring."""
+
+    def turn(self) -> Iterable[Play]:
+        """Return what the mediator is to be told next. Once ``diverged`` is set, nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Replay:
+    """What makes a run a replay: its answers, its standard input, who sees its output.
+
+    ``stdin``: a descriptor to read from, owned by the run. ``outputs``: where the agent's stdout
+    and stderr are shown. ``keep``: whether the bundle goes to the run's destination. ``bundle``:
+    set when the run begins, a descriptor of the bundle, which outlives the run.
+    """
+
+    player: Player
+    stdin: int
+    outputs: tuple[int, int]
+    parent: str
+    keep: bool
+    bundle: int = -1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInputs:
     """Everything a run hands to its recorder. The session owns it all from now on.
@@ -92,7 +129,8 @@ class SessionInputs:
     operator's terminal as (input, output): then HARK_MSG_STARTED brings the agent's. ``bundle``
     and ``output`` are for messages only. ``netns_cookie`` comes from HARK_MSG_NET_READY. ``launch``
     was not told GO yet. ``written``: the layers whose folders come with HARK_MSG_EXITED, in their
-    order. ``children``: whom this process is the parent of.
+    order. ``children``: whom this process is the parent of. ``player``: a replay. ``sealed``:
+    what hark-launch is told to do with the bundle and the run's folder.
     """
 
     writer: Writer
@@ -112,6 +150,8 @@ class SessionInputs:
     run: str = ""
     written: tuple[Written, ...] = ()
     children: Children = field(default_factory=Children)
+    player: Player | None = None
+    sealed: int = control.SealedFlag.PUBLISH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from hark.recorder.digest import Digests
 from hark.recorder.ending import Ending, count_events, died, difference_events
 from hark.recorder.inputs import RunResult, SessionInputs
 from hark.recorder.merge import DialRecorded, Merger, RingDurable
-from hark.recorder.stdio import TerminalRelay
+from hark.recorder.stdio import Stream, TerminalRelay
 from hark.recorder.translate import Names, Payload, compact
 from hark.workspace.writes import summary, write_set, write_set_events
 
@@ -213,6 +213,9 @@ class Session:
             for record in _all(self._in.ring.poll, self._has_room):
                 self._paced = self._phase is _Phase.RUNNING
                 self._merger.take_mediator(record, now)
+                if self._in.player is not None:
+                    self._in.player.took(record)
+        self._play()
         for packet in _all(self._in.packets.poll):
             self._merger.take_packet(packet, now)
         self._read_kernel(now)
@@ -222,6 +225,16 @@ class Session:
             if self._relay is not None:
                 self._relay.tick()
         self._poll_bulk()
+
+    def _play(self) -> None:
+        """Have the mediator answer what is known to be in the ring; a divergence ends the run."""
+        player = self._in.player
+        if player is None:
+            return
+        for message in player.turn():
+            self._in.mediator.send(message, timeout_s=limits.SESSION_CONTROL_WAIT_S)
+        if player.diverged is not None:
+            self._fail("replay-diverged", player.diverged)
 
     def _has_room(self) -> bool:
         return self._merger.held_bytes < limits.MERGE_PAUSE_BYTES
@@ -240,6 +253,8 @@ class Session:
         now = self._clock()
         payload = compact({4: stream, 5: data, 6: end or None})
         self._merger.take_event(Kind.STDIO, now, payload, now)
+        if self._in.player is not None and stream == Stream.STDIN:
+            self._in.player.typed(data, end=end)
 
     def _note_losses(self, now: int) -> None:
         lost = {
@@ -308,6 +323,9 @@ class Session:
     def _on_mediator(self) -> None:
         for got in self._messages(self._in.mediator, "mediator-died"):
             got.close()
+            if isinstance(got.msg, control.PlayWanted) and self._in.player is not None:
+                self._in.player.wanted(got.msg.exchange)
+                continue
             if got.msg != Plain(MsgType.DRAINED):
                 raise PeerBroken(f"{type(got.msg).__name__} message from the mediator")
             self._drained = True
@@ -529,7 +547,7 @@ class Session:
 
     def _publish(self) -> bool:
         """Have hark-launch bring the bundle to its place."""
-        self._tell_launch(control.Sealed(1))
+        self._tell_launch(control.Sealed(self._in.sealed))
         if not self._launch_alive:
             return False
         deadline = time.monotonic() + limits.SESSION_PUBLISH_WAIT_NS / 1e9
@@ -554,7 +572,8 @@ class Session:
         path = self._in.output if published else self._in.bundle
         lines = [line for error in self._end.errors for line in error.lines()]
         lines += self._merger.notices.lines()
-        lines += summary(self._write_sets, self._in.run)
+        if self._in.player is None:  # a replay's changes are gone
+            lines += summary(self._write_sets, self._in.run)
         if not published:
             lines.append(f"hark: the bundle lies at {path}")
         return RunResult(

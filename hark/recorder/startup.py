@@ -51,7 +51,7 @@ from hark.mediator import broker
 from hark.mediator.config import config_of
 from hark.mediator.process import MediatorProcess
 from hark.policy import control, privileges
-from hark.policy.control import Channel, ExitCause, MsgType, Plain
+from hark.policy.control import Channel, ExitCause, MsgType, Plain, SealedFlag
 from hark.policy.environment import CA_PATH, ca_bind_targets
 from hark.recorder import signer
 from hark.recorder.children import Children
@@ -62,14 +62,17 @@ from hark.workspace.start import Listing, Source
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from hark.launcher.host import HostFacts
     from hark.launcher.process import RunNetwork
     from hark.launcher.rundir import RunDir
+    from hark.recorder.inputs import Replay
     from hark.recorder.prepare import Prepared
     from hark.recorder.session import RunResult
     from hark.recorder.stdio import Relay
+    from hark.workspace.start import Listed
+    from hark.workspace.writes import Written
 
 __all__ = ["explain", "explain_paths", "record"]
 
@@ -103,10 +106,11 @@ class _Streams:
     given: dict[str, int]
 
 
-def record(run: Prepared) -> RunResult:
+def record(run: Prepared, replay: Replay | None = None) -> RunResult:
     """Carry out a prepared run: returns when its bundle is at its place.
 
-    Raises HarkError when the run could not begin; then nothing of it is left.
+    With ``replay`` its requests are answered from a recording, nothing is dialled, and what it
+    wrote is thrown away. Raises HarkError when the run could not begin; then nothing of it is left.
     """
     with ExitStack() as undo:
         preparation = prepare()  # loads the sensors beside all that follows
@@ -117,10 +121,12 @@ def record(run: Prepared) -> RunResult:
         folder = rundir.create(RUNS, str(run.run))
         undo.callback(shutil.rmtree, folder.path, ignore_errors=True)
         bundle = create(folder.path / rundir.BUNDLE_NAME)
-        parties = _start_parties(run, slot, undo)
+        if replay is not None:
+            replay.bundle = os.dup(bundle)
+        parties = _start_parties(run, slot, undo, is_replay=replay is not None)
         plan, given = _plan(run, slot, folder, facts, parties.mediator.ca_pem())
         listing = _list_workspace(run, plan, given, folder, undo)
-        streams = _streams(run)
+        streams = _streams(run, replay)
         fds = given | streams.given | parties.pidfds
         launcher = Launcher.start(plan, fds)
         undo.callback(launcher.close)
@@ -132,9 +138,9 @@ def record(run: Prepared) -> RunResult:
         parties.mediator.listen([network.tcp4, network.tcp6])
         parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
         listed = listing.finish() if listing is not None else None
-        workspace = listed.state if listed is not None else None
         lost = (*plan.downgrades, *lost)
-        writer = _begin_bundle(run, bundle, parties, lost, _run_start(run, slot, workspace))
+        starts = _starts(run, slot, listed, replay)
+        writer = _begin_bundle(run, bundle, parties, lost, starts)
         _close_given(fds, network)
         _give_up_root(slot)
         undo.pop_all()
@@ -157,8 +163,17 @@ def record(run: Prepared) -> RunResult:
                 run=str(run.run),
                 written=listed.written if listed is not None else (),
                 children=Children(parties.pids | {"launch": launcher.pid}),
+                player=replay.player if replay is not None else None,
+                sealed=_sealed(replay),
             )
         ).run()
+
+
+def _sealed(replay: Replay | None) -> int:
+    """Return what becomes of the bundle and of the run's folder."""
+    if replay is None:
+        return SealedFlag.PUBLISH
+    return SealedFlag.DISCARD | (SealedFlag.PUBLISH if replay.keep else 0)
 
 
 def explain(run: Prepared) -> list[str]:
@@ -186,7 +201,7 @@ def explain_paths(run: Prepared) -> list[str]:
 # --- the parties ----------------------------------------------------------------------------------
 
 
-def _start_parties(run: Prepared, slot: Slot, undo: ExitStack) -> _Parties:
+def _start_parties(run: Prepared, slot: Slot, undo: ExitStack, *, is_replay: bool) -> _Parties:
     """Fork broker and signer, start the mediator; wait for none of them but the signer."""
     to_mediator, from_mediator = control.socket_pair()
     broker_channel, broker_pid = _fork(
@@ -194,7 +209,11 @@ def _start_parties(run: Prepared, slot: Slot, undo: ExitStack) -> _Parties:
             sock,
             to_mediator,
             broker.BrokerConfig(
-                policy=run.policy, redirects=run.redirects, uid=slot.broker, gid=slot.broker
+                policy=run.policy,
+                redirects=run.redirects,
+                uid=slot.broker,
+                gid=slot.broker,
+                offline=is_replay,
             ),
         )
     )
@@ -213,6 +232,7 @@ def _start_parties(run: Prepared, slot: Slot, undo: ExitStack) -> _Parties:
             upstream_ca={r.host: run.upstream_ca.decode() for r in run.redirects}
             if run.upstream_ca
             else None,
+            play=is_replay,
         ),
         from_mediator,
     )
@@ -328,8 +348,9 @@ def _terminal_size() -> tuple[int, int]:
     return rows or limits.TTY_DEFAULT_ROWS, columns or limits.TTY_DEFAULT_COLUMNS
 
 
-def _streams(run: Prepared) -> _Streams:
+def _streams(run: Prepared, replay: Replay | None) -> _Streams:
     """Make the agent's pipes; with a terminal, hark-launch makes the pty instead."""
+    source, out, err = (replay.stdin, *replay.outputs) if replay is not None else (0, 1, 2)
     if run.tty:
         return _Streams(relay=lambda: (0, 1), given={})
     stdin_r, stdin_w = os.pipe2(os.O_CLOEXEC)
@@ -338,7 +359,7 @@ def _streams(run: Prepared) -> _Streams:
 
     def relay() -> PipeRelay:
         # Made after root is gone: it starts threads, and ids are dropped by a single thread.
-        return PipeRelay(stdin=(0, stdin_w), stdout=(stdout_r, 1), stderr=(stderr_r, 2))
+        return PipeRelay(stdin=(source, stdin_w), stdout=(stdout_r, out), stderr=(stderr_r, err))
 
     return _Streams(relay=relay, given={"stdin": stdin_r, "stdout": stdout_w, "stderr": stderr_w})
 
@@ -373,9 +394,9 @@ def _begin_bundle(
     fd: int,
     parties: _Parties,
     downgrades: tuple[Downgrade, ...],
-    start: dict[int, Any],
+    starts: Sequence[tuple[Kind, dict[int, Any]]],
 ) -> BundleWriter:
-    """Write header and run_start, sign head 0 and the first count, and wait for the disk."""
+    """Write header and start events, sign head 0 and the first count, and wait for the disk."""
     writer = BundleWriter(
         fd,
         Header(
@@ -391,11 +412,31 @@ def _begin_bundle(
         now_unix_ns=time.time_ns,
     )
     writer.head()
-    writer.append(Kind.RUN_START, _boot_ns(), start)
+    for kind, payload in starts:
+        writer.append(kind, _boot_ns(), payload)
     for lost in downgrades:
         writer.append(Kind.DOWNGRADE, _boot_ns(), {4: lost.feature, 5: lost.cause, 6: lost.effect})
     writer.head()
     return writer
+
+
+def _starts(
+    run: Prepared, slot: Slot, listed: Listed | None, replay: Replay | None
+) -> list[tuple[Kind, dict[int, Any]]]:
+    """Return run_start, and what the writable folders held."""
+    note = f"replay of {replay.parent}" if replay is not None else None
+    state = listed.state if listed is not None else None
+    start = compact(_run_start(run, slot, state) | {23: note})
+    layers = listed.written if listed is not None else ()
+    return [(Kind.RUN_START, start), *((Kind.WORKSPACE_START, _held(item)) for item in layers)]
+
+
+def _held(layer: Written) -> dict[int, Any]:
+    """Return the payload of workspace_start (docs/spec/records.md, kind 29)."""
+    size = os.fstat(layer.manifest).st_size
+    fits = size <= limits.WORKSPACE_RECORDED_BYTES
+    manifest = os.pread(layer.manifest, size, 0) if fits else None
+    return compact({4: os.fsencode(layer.folder), 5: manifest, 6: layer.digest})
 
 
 def _run_start(run: Prepared, slot: Slot, workspace: bytes | None) -> dict[int, Any]:
