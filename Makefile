@@ -29,7 +29,7 @@ CLEAN_HARK := hark/_native*.so
 
 include $(wildcard csrc/*/room.mk) $(wildcard bpf/room.mk)
 
-.PHONY: help setup packages packages-test venv venv-dev build native programs bpf libexec \
+.PHONY: help setup packages packages-test venv venv-dev build bytecode native programs bpf libexec \
 	check lint types layers format-check tidy san test test-python test-c test-slow fuzz bench \
 	install clean lock fmt audit
 
@@ -61,7 +61,7 @@ $(VENV)/.dev: $(VENV)/.run $(REQ)/dev.txt
 	$(Q)$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r $(REQ)/run.txt -r $(REQ)/dev.txt
 	$(Q)touch $@
 
-build: programs bpf native libexec
+build: programs bpf native libexec bytecode
 programs: $(PROGRAMS)
 bpf: $(BPF_OBJECTS)
 
@@ -72,6 +72,10 @@ $(BUILD)/.native: $(NATIVE_SOURCES) $(NATIVE_PREREQS) $(VENV)/.run
 	$(Q)mkdir -p $(BUILD)
 	$(Q)$(PY) csrc/build_ffi.py
 	$(Q)touch $@
+
+# A start without it compiles 100 modules, also where PYTHONDONTWRITEBYTECODE keeps Python from storing them.
+bytecode: $(VENV)/.run
+	$(Q)$(PY) -m compileall -q hark
 
 libexec: $(PROGRAMS) $(BPF_OBJECTS)
 	$(Q)mkdir -p $(VENV)/libexec

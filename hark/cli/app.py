@@ -11,10 +11,10 @@ import argparse
 import importlib
 import os
 import sys
-from dataclasses import dataclass
 
 from hark import __version__
 from hark.errors import HarkError
+from hark.values import dataclass
 
 __all__ = ["VERBS", "Verb", "main"]
 

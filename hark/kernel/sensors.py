@@ -12,7 +12,6 @@ import hashlib
 import os
 import select
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from hark.kernel.decode import COUNT_KEY, decode
 from hark.kernel.records import Exit, RingStats, SyscallCount
 from hark.locations import libexec
 from hark.policy.privileges import prctl
+from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

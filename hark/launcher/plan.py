@@ -8,7 +8,6 @@ with its effect in words; one that the policy does not allow is an error before 
 from __future__ import annotations
 
 import resource
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from hark import limits
@@ -17,6 +16,7 @@ from hark.launcher import landlock, network, ops
 from hark.launcher.ids import AGENT_OF_ROOT, IdMaps, Slot, agent_ids, id_maps, kernel_id
 from hark.launcher.ops import NO_INDEX, Flag, IdRange, Op
 from hark.locations import RUNS, RUNTIME
+from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from hark.launcher.host import HostFacts, LimitPlace

@@ -14,10 +14,10 @@ from __future__ import annotations
 import errno
 import struct
 import tempfile
-from dataclasses import dataclass
 from hashlib import blake2b
 
 from hark.errors import KernelUnsupported
+from hark.values import dataclass
 
 __all__ = ["DENY", "Condition", "Deny", "compile_filter", "digest"]
 

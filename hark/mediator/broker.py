@@ -16,7 +16,6 @@ import select
 import socket
 import struct
 import time
-from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, NoReturn
 
@@ -27,6 +26,7 @@ from hark.mediator.dial import Attempt, Dial, Target
 from hark.mediator.lookup import Lookups, Resolved, host_addresses
 from hark.policy import control, privileges
 from hark.policy.control import Channel, DialStatus, MsgType, PeerBroken, PeerClosed
+from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

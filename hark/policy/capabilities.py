@@ -6,7 +6,7 @@ into the bundle (run_start, "capabilities"), so a record says under which contro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hark.values import dataclass
 
 __all__ = ["Capabilities", "Feature"]
 

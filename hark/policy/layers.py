@@ -8,7 +8,6 @@ agent can write it. Rules: pure, but for ``load_policy``.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import fields, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,6 +17,7 @@ from hark.policy.compile import effective_limits, host_table
 from hark.policy.model import TIERS, Limits, Policy, SecretBinding
 from hark.policy.parse import Layer, parse_layer
 from hark.policy.privileges import acting_as
+from hark.values import fields, replace
 
 if TYPE_CHECKING:
     from hark.policy.person import Person

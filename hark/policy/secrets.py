@@ -6,11 +6,11 @@ never hold it. A value that would break out of a header field is refused here, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hark import limits
 from hark.errors import PolicyError
+from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
@@ -30,6 +29,7 @@ from hark.mediator import records as mediator
 from hark.policy import control
 from hark.recorder import notice, translate
 from hark.recorder.lineage import Actor, Connections, Flows, Image, Owner, Processes, tuple_of
+from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator

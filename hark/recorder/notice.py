@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 
 from hark import limits
+from hark.values import dataclass, field
 
 __all__ = ["NOTED", "Notices", "ca_hint", "hint", "printable"]
 

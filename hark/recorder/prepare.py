@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from hark.policy.layers import load_policy
 from hark.policy.person import Person, find_person
 from hark.policy.privileges import acting_as
 from hark.policy.secrets import Secret, load_secrets
+from hark.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

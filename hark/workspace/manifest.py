@@ -17,7 +17,6 @@ import os
 import stat
 import struct
 import time
-from dataclasses import dataclass, field
 from enum import IntFlag
 
 import zstandard
@@ -25,6 +24,7 @@ from blake3 import blake3
 
 from hark import limits
 from hark.errors import BundleInvalid
+from hark.values import dataclass, field
 from hark.workspace.content import digest_file, digest_link
 from hark.workspace.paths import open_below, too_long
 

@@ -13,7 +13,6 @@ import contextlib
 import os
 import stat
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
@@ -22,6 +21,7 @@ from hark import limits
 from hark.bundle import cbor
 from hark.bundle.events import Kind
 from hark.errors import HarkError
+from hark.values import dataclass, field
 from hark.workspace import manifest
 from hark.workspace.content import digest_file, digest_link
 from hark.workspace.judge import held_reason
