@@ -7,13 +7,16 @@ carried over, 1 something was held, in conflict, left out or failed.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
+from hark import limits
 from hark.cli.diff import covers
 from hark.cli.workspace_argument import add_run_argument, chosen, counts, lift, open_named, row
 from hark.workspace.carry import carry
-from hark.workspace.undo import recover
+from hark.workspace.judge import keep_sources
+from hark.workspace.undo import revert
 
 if TYPE_CHECKING:
     import argparse
@@ -35,15 +38,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Apply; print what was done and what was not."""
+    settle(args.run)
     opened = open_named(args.run)
     paths = chosen(opened, args.path)
     journal = None if args.dry_run else opened.begin_apply()
     opened.become_person()
-    if journal is not None:
-        settle(opened)
-    rows = selected(list(opened.judged()), paths)
-    if args.hooks:
-        rows = [(target, lift(item)) for target, item in rows]
+    rows = going(list(opened.judged()), paths, hooks=args.hooks)
     if journal is None:
         for target, item in rows:
             print(row(opened, target.layer, item))
@@ -53,12 +53,43 @@ def run(args: argparse.Namespace) -> int:
     return report(opened, rows, outcomes)
 
 
-def settle(opened: OpenRun) -> None:
-    """Finish what an interrupted apply left in between."""
-    for journal in opened.applies:
-        if not journal.ended:
-            recover(journal, opened.reals())
-            journal.mark("ended")
+def settle(name: str) -> None:
+    """Take an apply back that was cut off, so that all is compared with the tree as it was.
+
+    In a process of its own, which becomes the person; nothing is compared in it.
+    """
+    opened = open_named(name, views=False)
+    broken = [journal for journal in opened.applies if not journal.ended]
+    if broken:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                opened.become_person()
+                for journal in reversed(broken):
+                    revert(journal, opened.reals())
+                    journal.mark("ended")
+                os._exit(0)
+            finally:
+                os._exit(limits.EXIT_BUG)
+        os.waitpid(pid, 0)
+        sys.stderr.write("hark: an apply that was cut off was taken back first\n")
+    opened.close()
+
+
+def going(
+    rows: list[tuple[Target, Judged]], paths: list[tuple[int, str]], *, hooks: bool
+) -> list[tuple[Target, Judged]]:
+    """Choose the changes that PATH names, and judge them anew for what is left behind."""
+    out = []
+    for layer in dict.fromkeys(target.layer for target, _ in rows):
+        own = [(target, lift(item) if hooks else item) for target, item in rows]
+        own = [(target, item) for target, item in own if target.layer == layer]
+        target = own[0][0]
+        picked = [item for _, item in selected(own, paths)]
+        everything = [item for _, item in own]
+        kept = keep_sources(everything, picked, target.views, hooks=hooks)
+        out += [(target, item) for item in kept]
+    return out
 
 
 def selected(

@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from hark.workspace.changes import Change, Views
     from hark.workspace.judge import Judged
 
-__all__ = ["Outcome", "Target", "carry", "chmod_below", "move_entry", "temporary_name"]
+__all__ = ["PART", "Outcome", "Target", "carry", "chmod_below", "move_entry", "temporary_name"]
 
 _PERMISSIONS = 0o777
 _KEPT = 0o7000  # of a folder: what mkdir inherited there
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_FLAG = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+PART = ".part"  # ends the name of a copy that is not whole yet
 
 
 class Stale(OSError):
@@ -62,6 +65,9 @@ class Outcome:
 class _Carrier:
     journal: Journal
     run: str
+    count: int = 0
+    reserved: dict[tuple[int, str], str] = field(default_factory=dict)
+    early: dict[tuple[int, str], str] = field(default_factory=dict)
     names: dict[tuple[int, int, int], tuple[str, str]] = field(default_factory=dict)
     moved: set[tuple[int, int]] = field(default_factory=set)  # inodes whose change time we moved
     outcomes: list[Outcome] = field(default_factory=list)
@@ -71,9 +77,13 @@ class _Carrier:
         rows: Iterable[tuple[Target, Judged]],
         prepare: Callable[[Target, Change], Step],
         act: Callable[[Target, Change, Step], None],
+        *,
+        temporary: bool = False,
     ) -> None:
         """Prepare, journal and carry out one phase, some changes at a time."""
         for batch in _batched(rows):
+            if temporary:
+                self._reserve(batch)
             steps: list[tuple[Target, Judged, Step]] = []
             for target, judged in batch:
                 try:
@@ -89,6 +99,16 @@ class _Carrier:
             self.journal.flush()
             for target, judged, step in steps:
                 self.outcomes.append(Outcome(target, judged, self._act(act, target, judged, step)))
+
+    def _reserve(self, batch: list[tuple[Target, Judged]]) -> None:
+        """Have the names on disk before the files: a crash then leaves none behind for good."""
+        self.reserved.clear()
+        for target, judged in batch:
+            self.count += 1
+            name = temporary_name(self.run, self.journal.number, self.count)
+            self.reserved[target.layer, judged.change.path] = name
+            self.journal.reserve(target.layer, judged.change.path, name)
+        self.journal.flush()
 
     def _act(
         self,
@@ -116,12 +136,45 @@ class _Carrier:
         except OSError:
             return True
 
+    # --- where content comes from -----------------------------------------------------------------
+
+    def copy_early(self, rows: Iterable[tuple[Target, Judged]]) -> None:
+        """Copy what renamed folders brought along: their sources are about to change."""
+        for target, judged in rows:
+            path = judged.change.path
+            if judged.change.op == "D" or judged.change.kind not in ("file", "link"):
+                continue
+            if target.views.touched.origin(path) is not None:
+                name = f"early-{len(self.early)}"
+                with contextlib.suppress(OSError), folder_of(target.views.merged, path) as (fd, at):
+                    _copy_file(fd, at, self.journal.store, name)
+                    self.early[target.layer, path] = name
+
+    def drop_early(self) -> None:
+        for name in self.early.values():
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=self.journal.store)
+
+    @contextlib.contextmanager
+    def source(self, target: Target, path: str) -> Iterator[tuple[int, str]]:
+        """The agent's version: a folder's descriptor and a name in it."""
+        name = self.early.get((target.layer, path))
+        if name is not None:
+            yield self.journal.store, name
+            return
+        with folder_of(target.views.merged, path) as found:
+            yield found
+
+    def source_digest(self, target: Target, path: str) -> bytes:
+        with self.source(target, path) as (fd, name):
+            return digest_file(fd, name)
+
     def step(self, target: Target, act: str, path: str, **more: object) -> Step:
         number = self.journal.next_number()
         return Step(number=number, act=act, layer=target.layer, path=path, **more)  # type: ignore[arg-type]
 
-    def temporary(self) -> str:
-        return temporary_name(self.run, self.journal.number, self.journal.next_number())
+    def temporary(self, target: Target, change: Change) -> str:
+        return self.reserved[target.layer, change.path]
 
     # --- deletions --------------------------------------------------------------------------------
 
@@ -130,7 +183,7 @@ class _Carrier:
         mode = stat.S_IMODE(st.st_mode)
         if stat.S_ISDIR(st.st_mode):
             return self.step(target, "rmdir", change.path, mode_before=mode)
-        return self.step(target, "rm", change.path, temporary=self.temporary())
+        return self.step(target, "rm", change.path, temporary=self.temporary(target, change))
 
     def remove(self, target: Target, change: Change, step: Step) -> None:
         st = _there(change.now)
@@ -162,7 +215,11 @@ class _Carrier:
         before = stat.S_IMODE(st.st_mode)
         kept = before & _KEPT if stat.S_ISDIR(st.st_mode) else 0
         after = stat.S_IMODE(_there(change.new).st_mode) & _PERMISSIONS | kept
-        return self.step(target, "mode", change.path, mode_before=before, mode_after=after)
+        same = None
+        if stat.S_ISREG(st.st_mode):
+            same = f"file:{digest_file(target.real, change.path).hex()}:{after:o}"
+        modes = {"mode_before": before, "mode_after": after}
+        return self.step(target, "mode", change.path, after=same, **modes)
 
     def set_mode(self, target: Target, change: Change, step: Step) -> None:
         chmod_below(target.real, change.path, step.mode_before, step.mode_after)
@@ -178,7 +235,7 @@ class _Carrier:
                 return self.prepare_mode(target, change)
             if self._in_place(target, change):
                 return self._prepare_write(target, change)
-        name = self.temporary()
+        name = self.temporary(target, change)
         act = "put" if change.op == "A" else "swap"
         with folder_of(target.real, change.path) as (fd, _):
             try:
@@ -222,8 +279,7 @@ class _Carrier:
         old, new = _there(change.now), _there(change.new)
         if old.st_size != new.st_size or not (old.st_mode ^ new.st_mode) & _PERMISSIONS:
             return False
-        views = target.views
-        return digest_file(views.lower, change.path) == digest_file(views.merged, change.path)
+        return digest_file(target.real, change.path) == self.source_digest(target, change.path)
 
     def _in_place(self, target: Target, change: Change) -> bool:
         """Whether a new file at that name would lose another name, or an owner."""
@@ -241,7 +297,7 @@ class _Carrier:
             target,
             "write",
             change.path,
-            after=f"file:{digest_file(target.views.merged, change.path).hex()}:"
+            after=f"file:{self.source_digest(target, change.path).hex()}:"
             f"{new.st_mode & _PERMISSIONS:o}",
             mode_before=stat.S_IMODE(_there(change.now).st_mode),
             mode_after=stat.S_IMODE(new.st_mode) & _PERMISSIONS,
@@ -263,7 +319,8 @@ class _Carrier:
             out = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
         try:
             self.moved.add((old.st_dev, old.st_ino))
-            source = open_below(target.views.merged, change.path, _READ)
+            with self.source(target, change.path) as (fd, name):
+                source = os.open(name, _READ, dir_fd=fd)
             try:
                 os.ftruncate(out, 0)
                 copy_bytes(source, out)
@@ -278,7 +335,7 @@ class _Carrier:
     def _stage(self, target: Target, change: Change, fd: int, name: str) -> None:
         """Make the agent's version under a temporary name in the target's folder."""
         new = _there(change.new)
-        with folder_of(target.views.merged, change.path) as (source_fd, source_name):
+        with self.source(target, change.path) as (source_fd, source_name):
             if stat.S_ISLNK(new.st_mode):
                 os.symlink(os.readlink(source_name, dir_fd=source_fd), name, dir_fd=fd)
                 return
@@ -304,6 +361,8 @@ class _Carrier:
         """Make a further name of a file that this apply has made already."""
         new = _there(change.new)
         if new.st_nlink < 2 or change.op != "A":  # noqa: PLR2004 - more than one name
+            return False
+        if (target.layer, change.path) in self.early:
             return False
         key = (target.layer, new.st_dev, new.st_ino)
         first = self.names.setdefault(key, (_beside(change.path, name), change.path))
@@ -338,16 +397,19 @@ def carry(
     going = [(t, j) for t, j in rows if not j.stopped(hooks=hooks)]
     added = [(t, j) for t, j in going if j.change.op == "A" and j.change.kind == "folder"]
     folders = [(t, j) for t, j in going if j.change.op == "M" and j.change.kind == "folder"]
+    carrier.copy_early(going)
     carrier.batches(
         [(t, j) for t, j in reversed(going) if j.change.op == "D"],
         carrier.prepare_removal,
         carrier.remove,
+        temporary=True,
     )
     carrier.batches(added, carrier.prepare_folder, carrier.make_folder)
     carrier.batches(
         [(t, j) for t, j in going if j.change.op != "D" and j.change.kind in ("file", "link")],
         carrier.prepare_file,
         carrier.place_file,
+        temporary=True,
     )
     count = len(carrier.outcomes)
     carrier.batches(reversed([*added, *folders]), carrier.prepare_mode, carrier.set_mode)
@@ -360,12 +422,13 @@ def carry(
     for real in {target.real for target, _ in going}:
         sync(real)
     journal.mark("ended")
+    carrier.drop_early()
     return carrier.outcomes
 
 
-def temporary_name(run: str, apply: int, step: int) -> str:
-    """Name of a file in the making: unique to this run, apply and step."""
-    return f".hark-{run}-{apply}-{step}"
+def temporary_name(run: str, apply: int, number: int) -> str:
+    """Name of a file in the making: unique to this run, apply and change."""
+    return f".hark-{run}-{apply}-{number}"
 
 
 def _batched(
@@ -419,7 +482,11 @@ def move_entry(fd: int, name: str, to_fd: int, new: str) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        _copy_file(fd, name, to_fd, new)
+        part = f"{new}{PART}"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part, dir_fd=to_fd)
+        _copy_file(fd, name, to_fd, part)
+        os.rename(part, new, src_dir_fd=to_fd, dst_dir_fd=to_fd)
         os.unlink(name, dir_fd=fd)
 
 

@@ -34,6 +34,11 @@ class Views:
     lower: int
     merged: int
     touched: Touched
+    carried: frozenset[str] = frozenset()  # paths that earlier applies changed
+
+    def gone(self, path: str) -> bool:
+        """Whether an earlier apply took away what a renamed folder would show at ``path``."""
+        return bool(self.carried) and self.touched.origin(path) in self.carried
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,7 @@ def kind_of(mode: int) -> Kind:
 
 def compare(views: Views) -> Iterator[Change]:
     """Yield all changes; a folder before what is in it. A changed type is D and then A."""
-    if "" not in views.touched.names:
-        return
-    pending = [("", False)]
+    pending = [("", False)] if "" in views.touched.names else []
     while pending:
         path, whole = pending.pop()
         try:
@@ -93,19 +96,27 @@ def compare(views: Views) -> Iterator[Change]:
         for name in names:
             below = f"{path}/{name}" if path else name
             old, new = ours.get(name), now.get(name)
-            if old is not None and new is not None and _type(old) == _type(new):
-                yield from _same_type(views, below, old, new)
-                if stat.S_ISDIR(new.st_mode):
-                    marked = below in views.touched.whole
-                    named = below in views.touched.names
-                    if whole or marked or named:
-                        inner.append((below, whole or marked or not named))
-                continue
-            if old is not None:
-                yield from _all(views.lower, "D", below, old)
-            if new is not None:
-                yield from _all(views.merged, "A", below, new)
+            yield from _entry(views, below, old, new)
+            if old and new and stat.S_ISDIR(old.st_mode) and stat.S_ISDIR(new.st_mode):
+                named = below in views.touched.names
+                if whole or named or below in views.touched.whole:
+                    inner.append((below, whole or not named or below in views.touched.whole))
         pending += reversed(inner)
+
+
+def _entry(
+    views: Views, path: str, old: os.stat_result | None, new: os.stat_result | None
+) -> Iterator[Change]:
+    """Yield what differs at one path, and below it where only one side has it."""
+    if views.gone(path) and not (new is not None and stat.S_ISDIR(new.st_mode)):
+        return
+    if old is not None and new is not None and _type(old) == _type(new):
+        yield from _same_type(views, path, old, new)
+        return
+    if old is not None:
+        yield from _all(views.lower, "D", path, old)
+    if new is not None:
+        yield from _all(views.merged, "A", path, new)
 
 
 def _type(st: os.stat_result) -> int:

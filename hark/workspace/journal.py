@@ -1,8 +1,9 @@
 """The journal of one apply, and the store of what it replaced.
 
-One JSON line per step. ``do`` lines are on disk before the step, ``done`` lines after it, so after
-a crash each step is known to be before, after, or in between; ``undo`` reads them backwards. The
-store holds what was replaced or removed, under the step's number.
+``name`` lines reserve a temporary name before it exists. ``do`` lines are on disk before the step,
+``done`` lines come after it, so after a crash each step is known to be before, after, or in
+between; ``undo`` reads them backwards. The store holds what was replaced or removed, under the
+step's number.
 Rules: only root can reach the files; the process that writes them has become the person.
 """
 
@@ -49,10 +50,17 @@ class Journal:
     steps: list[Step] = field(default_factory=list)
     done: set[int] = field(default_factory=set)
     undone: set[int] = field(default_factory=set)
+    undoing: set[int] = field(default_factory=set)
     ended: bool = False  # the apply came to its end
     reverted: bool = False  # the whole of it was undone
+    reserved: list[tuple[int, str, str]] = field(default_factory=list)
     restored: list[tuple[int, str, list[int]]] = field(default_factory=list)
     _pending: list[bytes] = field(default_factory=list)
+
+    def reserve(self, layer: int, path: str, name: str) -> None:
+        """Note a temporary name beside ``path``; ``flush`` before it is made."""
+        self.reserved.append((layer, path, name))
+        self._line({"name": [layer, path, name]})
 
     def plan(self, step: Step) -> None:
         """Note a step that comes; ``flush`` brings it to disk."""
@@ -67,24 +75,33 @@ class Journal:
     def revert(self, step: Step, layer: int, row: list[int] | None) -> None:
         """Note that a step was undone; ``row``: the restored entry's start row from now on."""
         self.undone.add(step.number)
+        if row is not None:
+            self.restored.append((layer, step.path, row))
         self._line({"undone": step.number, "layer": layer, "path": step.path, "row": row})
 
     def void(self, step: Step) -> None:
         """Note that a planned step did not happen."""
         self.revert(step, step.layer, None)
 
+    def begin_revert(self, step: Step) -> None:
+        """Note, on disk, that a step's path is about to be written in place."""
+        self.undoing.add(step.number)
+        self._line({"undoing": step.number})
+        self.flush()
+
     def mark(self, word: str) -> None:
         """Write a line that is only a word: ``ended`` or ``reverted``."""
         self._line({word: True})
         self.flush()
 
-    def flush(self) -> None:
-        """Bring all lines to disk. Raises OSError."""
+    def flush(self, *, disk: bool = True) -> None:
+        """Bring all lines to disk, or only out of this process. Raises OSError."""
         data = memoryview(b"".join(self._pending))
         while data:
             data = data[os.write(self.fd, data) :]
         self._pending.clear()
-        os.fdatasync(self.fd)
+        if disk:
+            os.fdatasync(self.fd)
 
     def _line(self, value: dict[str, Any]) -> None:
         self._pending.append(json.dumps(value).encode() + b"\n")
@@ -114,7 +131,10 @@ def parse(fd: int, store: int, number: int) -> Journal:
 
 
 def _take(out: Journal, value: dict[str, Any]) -> None:
-    if "do" in value:
+    if "name" in value:
+        layer, path, name = value["name"]
+        out.reserved.append((layer, path, name))
+    elif "do" in value:
         out.steps.append(Step(**value["do"]))
     elif "done" in value:
         out.done.add(value["done"])
@@ -122,6 +142,8 @@ def _take(out: Journal, value: dict[str, Any]) -> None:
         out.undone.add(value["undone"])
         if value["row"] is not None:
             out.restored.append((value["layer"], value["path"], value["row"]))
+    elif "undoing" in value:
+        out.undoing.add(value["undoing"])
     elif "ended" in value:
         out.ended = True
     elif "reverted" in value:

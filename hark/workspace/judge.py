@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hark.workspace.changes import Change, Views
     from hark.workspace.manifest import Manifest, Row
 
-__all__ = ["Judged", "held_reason", "judge"]
+__all__ = ["Judged", "held_reason", "judge", "keep_sources"]
 
 _SETID = 0o6000
 
@@ -79,6 +79,36 @@ def judge(changes: Iterable[Change], views: Views, start: Manifest) -> list[Judg
     listed = list(changes)
     deleted = {c.path for c in listed if c.op == "D"}
     return _spread([_judge(change, views, start, deleted) for change in listed])
+
+
+def keep_sources(
+    rows: list[Judged], going: list[Judged], views: Views, *, hooks: bool
+) -> list[Judged]:
+    """Stop what would take a renamed folder's content away while its new place is not made.
+
+    ``rows`` are all changes of a layer, ``going`` those that were chosen; returns these anew.
+    """
+    chosen = {id(row) for row in going}
+    out = going
+    while True:
+        stopped = {row.change.path for row in out if row.stopped(hooks=hooks)}
+        stopped |= {row.change.path for row in rows if id(row) not in chosen}
+        needed = {
+            origin: row.change.path
+            for row in rows
+            if row.change.op != "D"
+            and row.change.path in stopped
+            and (origin := views.touched.origin(row.change.path)) is not None
+        }
+        found = [
+            replace(row, conflict=f"it is {needed[row.change.path]} now, which is not applied")
+            if row.change.path in needed and not row.stopped(hooks=hooks)
+            else row
+            for row in out
+        ]
+        if found == out:
+            return _stopped_deletions(out)
+        out = found
 
 
 def _judge(change: Change, views: Views, start: Manifest, deleted: set[str]) -> Judged:

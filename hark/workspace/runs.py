@@ -12,7 +12,7 @@ import fcntl
 import os
 import stat
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hark.errors import BundleInvalid, InputError, LaunchError
@@ -91,6 +91,13 @@ class OpenRun:
         except OSError as error:
             raise LaunchError(f"cannot become {who.name}", error.strerror or "") from error
 
+    def close(self) -> None:
+        """Close what is open of a run without views; the lock goes with it."""
+        fds = [layer.real for layer in self.layers]
+        fds += [fd for journal in self.applies for fd in (journal.fd, journal.store)]
+        for fd in (*fds, self.folder, self.lock):
+            os.close(fd)
+
     def begin_apply(self) -> Journal:
         """Make a new journal and store; needs root."""
         try:
@@ -103,14 +110,32 @@ class OpenRun:
         except OSError as error:
             raise LaunchError("no journal can be made", error.strerror or "") from error
 
+    def adopt(self, journal: Journal) -> None:
+        """Take over the rows of what an undo put back: as it was, but for the change time."""
+        by_number = {layer.layer.number: layer for layer in self.layers}
+        for number, path, (mode, size, mtime, ctime, inode) in journal.restored:
+            layer = by_number.get(number)
+            if layer is not None and path in layer.start.rows:
+                layer.start.rows[path] = manifest.Row(mode, size, mtime, ctime, inode)
+
     def judged(self) -> Iterator[tuple[Target, Judged]]:
         """Compare and judge all layers; as the person."""
         for layer in self.layers:
             if layer.views is None:
                 continue
-            target = Target(layer.layer.number, layer.real, layer.views)
-            for row in judge(compare(layer.views), layer.views, layer.start):
+            number = layer.layer.number
+            views = replace(layer.views, carried=self._carried(number))
+            target = Target(number, layer.real, views)
+            for row in judge(compare(views), views, layer.start):
                 yield target, row
+
+    def _carried(self, layer: int) -> frozenset[str]:
+        return frozenset(
+            step.path
+            for journal in self.applies
+            for step in journal.steps
+            if step.layer == layer and step.number in journal.done - journal.undone
+        )
 
     def reals(self) -> dict[int, int]:
         """Layer number to the person's folder."""
@@ -221,7 +246,7 @@ def open_run(
             found = _open_journal(folder, number, 0)
         except FileNotFoundError:
             continue  # cut off while it was made: nothing was applied
-        _adopt(out, found)
+        out.adopt(found)
         if not found.reverted:
             out.applies.append(found)
     return out
@@ -276,15 +301,6 @@ def _open_layer(out: OpenRun, layer: state.Layer, real: int, views: bool) -> Ope
     finally:
         os.close(fd)
     return OpenLayer(layer, real, both, start)
-
-
-def _adopt(out: OpenRun, found: Journal) -> None:
-    """Take over the rows of what an undo put back: the same content under another change time."""
-    by_number = {layer.layer.number: layer for layer in out.layers}
-    for number, path, (mode, size, mtime, ctime, inode) in found.restored:
-        layer = by_number.get(number)
-        if layer is not None and path in layer.start.rows:
-            layer.start.rows[path] = manifest.Row(mode, size, mtime, ctime, inode)
 
 
 def _exists(folder: int, name: str) -> bool:

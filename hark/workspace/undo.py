@@ -14,7 +14,7 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hark.workspace.carry import chmod_below, move_entry
+from hark.workspace.carry import PART, chmod_below, move_entry
 from hark.workspace.content import copy_bytes, identity
 from hark.workspace.paths import Rename, folder_of, open_below, parent_of, rename, stat_below, sync
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Undone", "recover", "revert"]
 
+_CHANGED = "changed since the apply"
+_THERE = "something is there now"
+_NEW_FOLDER, _PERMISSIONS = 0o700, 0o777
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -45,15 +48,13 @@ def revert(journal: Journal, reals: Mapping[int, int]) -> list[Undone]:
             continue
         real = reals[step.layer]
         try:
-            conflict = _undo(journal, real, step)
+            conflict = _UNDO[step.act](journal, real, step)
             st = stat_below(real, step.path)
         except OSError as error:
             conflict, st = (error.strerror or str(error)).lower(), None
         if not conflict:
-            row = None
-            if st is not None and not stat.S_ISDIR(st.st_mode):
-                row = [st.st_mode, st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino]
-            journal.revert(step, step.layer, row)
+            journal.revert(step, step.layer, _row(st))
+            journal.flush(disk=False)
         out.append(Undone(step, conflict))
     for real in reals.values():
         sync(real)
@@ -62,6 +63,13 @@ def revert(journal: Journal, reals: Mapping[int, int]) -> list[Undone]:
     else:
         journal.flush()
     return out
+
+
+def _row(st: os.stat_result | None) -> list[int] | None:
+    """Return the start row of an entry that was put back: only its change time is another."""
+    if st is None or stat.S_ISDIR(st.st_mode):
+        return None
+    return [st.st_mode, st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino]
 
 
 def recover(journal: Journal, reals: Mapping[int, int]) -> None:
@@ -76,6 +84,11 @@ def recover(journal: Journal, reals: Mapping[int, int]) -> None:
         real = reals[step.layer]
         with contextlib.suppress(OSError):
             _recover(journal, real, step)
+    used = {step.temporary for step in journal.steps}
+    for layer, path, name in journal.reserved:
+        for left in (f"{name}{PART}", *([] if name in used else [name])):
+            with contextlib.suppress(OSError), folder_of(reals[layer], path) as (fd, _):
+                os.unlink(left, dir_fd=fd)  # cut off while it was made
     journal.flush()
 
 
@@ -104,7 +117,7 @@ def _recover_temporary(journal: Journal, real: int, step: Step) -> None:
         if step.act == "rm":
             if left:  # moved aside: the removal had begun
                 rename(fd, step.temporary, fd, name, Rename.NOREPLACE)
-                journal.void(step)
+                journal.revert(step, step.layer, _row(stat_below(real, step.path)))
             elif _in_store(journal, step):
                 journal.finish(step)
             else:
@@ -114,6 +127,9 @@ def _recover_temporary(journal: Journal, real: int, step: Step) -> None:
         if left and identity(real, beside) == step.after and not (step.act == "swap" and placed):
             os.unlink(step.temporary, dir_fd=fd)
             journal.void(step)
+        elif left and _in_store(journal, step):  # copied there, to another file system
+            os.unlink(step.temporary, dir_fd=fd)
+            journal.finish(step)
         elif left:  # exchanged: the old version has the temporary name
             move_entry(fd, step.temporary, journal.store, str(step.number))
             journal.finish(step)
@@ -134,22 +150,23 @@ def _happened(real: int, step: Step) -> bool:
     return stat.S_IMODE(st.st_mode) == step.mode_after
 
 
-def _undo(journal: Journal, real: int, step: Step) -> str:
-    """Undo one step; return why not, "" when it was, or was not needed."""
-    if step.act in ("put", "swap", "write") and identity(real, step.path) != step.after:
-        return "changed since the apply"
-    return _UNDO[step.act](journal, real, step)
-
-
 def _undo_mode(_journal: Journal, real: int, step: Step) -> str:
     st = stat_below(real, step.path)
-    if st is None or stat.S_IMODE(st.st_mode) != step.mode_after:
-        return "changed since the apply"
+    mode = stat.S_IMODE(st.st_mode) if st is not None else -1
+    if mode == step.mode_before:
+        return ""
+    if mode != step.mode_after or step.after not in (None, identity(real, step.path)):
+        return _CHANGED
     chmod_below(real, step.path, step.mode_after, step.mode_before)
     return ""
 
 
 def _undo_write(journal: Journal, real: int, step: Step) -> str:
+    if step.number in journal.undoing:
+        _keep_half(journal, real, step)
+    elif identity(real, step.path) != step.after:
+        return _CHANGED
+    journal.begin_revert(step)
     _restore_content(journal, real, step)
     return ""
 
@@ -168,55 +185,73 @@ def _undo_mkdir(_journal: Journal, real: int, step: Step) -> str:
 
 
 def _undo_rmdir(_journal: Journal, real: int, step: Step) -> str:
-    with folder_of(real, step.path) as (fd, name):
-        try:
-            os.mkdir(name, 0o700, dir_fd=fd)
-        except FileExistsError:
-            return "something is there now"
+    with folder_of(real, step.path) as (fd, name), contextlib.suppress(FileExistsError):
+        os.mkdir(name, _NEW_FOLDER, dir_fd=fd)
     st = stat_below(real, step.path)
-    if st is not None:
+    if st is None or not stat.S_ISDIR(st.st_mode):
+        return _THERE
+    if stat.S_IMODE(st.st_mode) & _PERMISSIONS == _NEW_FOLDER:  # made here, now or before a crash
         chmod_below(real, step.path, stat.S_IMODE(st.st_mode), step.mode_before)
     return ""
 
 
 def _undo_rm(journal: Journal, real: int, step: Step) -> str:
     with folder_of(real, step.path) as (fd, name):
-        try:
-            os.stat(name, dir_fd=fd, follow_symlinks=False)
-        except FileNotFoundError:
-            pass
-        else:
-            return "something is there now"
-        _from_store(journal, step, fd)
+        if _in_store(journal, step):
+            if _is_there(fd, name):
+                return _THERE
+            _from_store(journal, step, fd)
+        elif not _is_there(fd, step.temporary):
+            return ""  # put back before
         try:
             rename(fd, step.temporary, fd, name, Rename.NOREPLACE)
         except FileExistsError:
             move_entry(fd, step.temporary, journal.store, str(step.number))
-            return "something is there now"
+            return _THERE
     return ""
 
 
 def _undo_put(_journal: Journal, real: int, step: Step) -> str:
     """Take the agent's file away, by way of another name, to see what it was that went."""
     with folder_of(real, step.path) as (fd, name):
-        rename(fd, name, fd, step.temporary, Rename.NOREPLACE)
+        if not _is_there(fd, step.temporary):
+            if not _is_there(fd, name):
+                return ""
+            if identity(real, step.path) != step.after:
+                return _CHANGED
+            rename(fd, name, fd, step.temporary, Rename.NOREPLACE)
         if identity(real, _beside(step)) != step.after:
             rename(fd, step.temporary, fd, name, Rename.NOREPLACE)
-            return "changed in this moment"
+            return _CHANGED
         os.unlink(step.temporary, dir_fd=fd)
     return ""
 
 
 def _undo_swap(journal: Journal, real: int, step: Step) -> str:
+    """Exchange the two versions back, from each state that a cut-off undo can leave."""
     with folder_of(real, step.path) as (fd, name):
-        _from_store(journal, step, fd)
-        rename(fd, step.temporary, fd, name, Rename.EXCHANGE)
+        if _in_store(journal, step):
+            if identity(real, step.path) != step.after:
+                return _CHANGED
+            _from_store(journal, step, fd)
+        elif not _is_there(fd, step.temporary):
+            return ""  # put back before
+        if identity(real, _beside(step)) != step.after:
+            rename(fd, step.temporary, fd, name, Rename.EXCHANGE)
         if identity(real, _beside(step)) != step.after:
             rename(fd, step.temporary, fd, name, Rename.EXCHANGE)
             move_entry(fd, step.temporary, journal.store, str(step.number))
-            return "changed in this moment"
+            return _CHANGED
         os.unlink(step.temporary, dir_fd=fd)
     return ""
+
+
+def _is_there(fd: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 _UNDO: Mapping[str, Callable[[Journal, int, Step], str]] = {
@@ -236,22 +271,24 @@ def _beside(step: Step) -> str:
 
 
 def _in_store(journal: Journal, step: Step) -> bool:
-    try:
-        os.stat(str(step.number), dir_fd=journal.store, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
+    return _is_there(journal.store, str(step.number))
 
 
 def _from_store(journal: Journal, step: Step, fd: int) -> None:
-    """Bring what the store holds of a step beside its place. The same move, the other way."""
+    """Bring what the store holds of a step beside its place. The same move, the other way.
+
+    What stands there while the store still has its own is a copy that an undo was cut off in.
+    """
+    if _in_store(journal, step):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(step.temporary, dir_fd=fd)
     move_entry(journal.store, str(step.number), fd, step.temporary)
 
 
 def _keep_half(journal: Journal, real: int, step: Step) -> None:
     source = open_below(real, step.path, _READ)
     try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         out = os.open(f"{step.number}.half", flags, 0o600, dir_fd=journal.store)
         try:
             copy_bytes(source, out)
@@ -273,7 +310,8 @@ def _restore_content(journal: Journal, real: int, step: Step) -> None:
             if stat.S_IMODE(os.fstat(out).st_mode) != step.mode_before:
                 os.fchmod(out, step.mode_before)
             os.fsync(out)
-            os.utime(out, ns=(st.st_atime_ns, st.st_mtime_ns))
+            with contextlib.suppress(PermissionError):  # another's file, open to the person
+                os.utime(out, ns=(st.st_atime_ns, st.st_mtime_ns))
         finally:
             os.close(out)
     finally:

@@ -42,6 +42,25 @@ class Touched:
     sources: dict[str, str] = field(default_factory=dict)
     deep: list[str] = field(default_factory=list)
 
+    def origin(self, path: str) -> str | None:
+        """Where the content seen at ``path`` lies in the person's folder; None: there, or here.
+
+        Only what a renamed folder brought along lies elsewhere.
+        """
+        folder, _, name = path.rpartition("/")
+        if name in self.names.get(folder, ()) and path not in self.names:
+            return None  # a file of the agent's own
+        rest = ""
+        while path:
+            source = self.sources.get(path)
+            if source is not None:
+                return source + rest
+            if path in self.whole:
+                return None
+            path, _, name = path.rpartition("/")
+            rest = f"/{name}{rest}"
+        return None
+
 
 def scan(upper: int) -> Touched:
     """Walk an upper folder. Raises HarkError for one that is too large or not ours to read."""

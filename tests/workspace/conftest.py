@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.running import need
+
 from workspace.project import Project
 
 if TYPE_CHECKING:

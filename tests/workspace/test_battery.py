@@ -151,10 +151,13 @@ def test_everything_is_listed_applied_and_undone(project: Project):
     after = snapshot(project.root)
     check_applied(project, before, after)
 
+    left = {path for (_, path), row in project.diff(run).items()}
+    assert left == conflicts | held | {"pipe"}
+
     assert project.hark("undo", run).status == 0
     assert snapshot(project.root) == before
     assert (project.base / "ssh/authorized_keys").read_text() == "mine\n"
-    assert not [p for p in project.root.rglob(".hark-*")]
+    assert not list(project.root.rglob(".hark-*"))
 
 
 def check_applied(project: Project, before: dict, after: dict) -> None:
@@ -184,7 +187,7 @@ def check_applied(project: Project, before: dict, after: dict) -> None:
     assert sparse.st_blocks * 512 < 4 << 20  # the copy-up itself takes steps of 1 MiB
     assert (root / "pair1").stat().st_ino == (root / "pair2").stat().st_ino
     assert {row[2] for row in after.values()} == {project.uid}
-    assert not [p for p in root.rglob(".hark-*")]
+    assert not list(root.rglob(".hark-*"))
 
 
 def test_hooks_are_applied_when_asked_for(mine: Project):
@@ -228,4 +231,40 @@ def test_dry_run_changes_nothing(mine: Project):
     done = mine.hark("apply", run, "--dry-run")
     assert done.status == 0
     assert done.text.splitlines()[-1] == "A 1  M 1  D 0"
+    assert snapshot(mine.root) == before
+
+
+def test_two_folders_that_changed_places(mine: Project):
+    for name in ("a/same", "a/one", "b/same", "b/two"):
+        mine.write(name, name)
+    before = snapshot(mine.root)
+    run = mine.agent("import os; os.rename('a', 't'); os.rename('b', 'a'); os.rename('t', 'b')")
+    assert mine.hark("apply", run).status == 0
+    found = {str(p.relative_to(mine.root)): p.read_text() for p in mine.root.rglob("[ost]*")}
+    found = {path: text for path, text in found.items() if not path.startswith("run-")}
+    assert found == {"a/same": "b/same", "a/two": "b/two", "b/same": "a/same", "b/one": "a/one"}
+    assert mine.hark("diff", run).text == "no changes\n"
+    assert mine.hark("undo", run).status == 0
+    assert snapshot(mine.root) == before
+
+
+def test_a_renamed_folder_is_not_taken_apart(mine: Project):
+    mine.write("dir/a", "a")
+    mine.write("dir/.envrc", "b")
+    before = snapshot(mine.root)
+    run = mine.agent("import os; os.rename('dir', 'moved')")
+    done = mine.hark("apply", run, "dir")
+    assert done.status == 1
+    assert "it is moved/a now, which is not applied" in done.text
+    assert snapshot(mine.root) == before
+    assert mine.hark("apply", run).status == 1
+    assert (mine.root / "moved/a").read_text() == "a"
+    assert not (mine.root / "dir/a").exists()
+    assert (mine.root / "dir/.envrc").read_text() == "b"
+    assert mine.hark("apply", run, "--hooks").status == 0
+    assert (mine.root / "moved/.envrc").read_text() == "b"
+    assert not (mine.root / "dir").exists()
+    assert mine.hark("diff", run).text == "no changes\n"
+    assert mine.hark("undo", run).status == 0
+    assert mine.hark("undo", run).status == 0
     assert snapshot(mine.root) == before
