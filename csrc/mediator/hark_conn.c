@@ -522,7 +522,10 @@ void hark_conn_tick(struct hark_mediator *med, uint64_t now)
 	struct hark_conn *conn;
 
 	for (conn = med->conns; conn; conn = conn->next) {
-		if (conn->state != HARK_CONN_DEAD && now >= conn->deadline)
-			expired(conn);
+		if (conn->state == HARK_CONN_DEAD || now < conn->deadline)
+			continue;
+		if (!med->loop.ready_for_input(med->loop.ctx))
+			return; /* each may record a whole head: the rest waits for the next tick */
+		expired(conn);
 	}
 }

@@ -8,26 +8,9 @@ static bool bound_to(const struct hark_cred *cred, const struct hark_host *host)
 	return host && hark_cred_for_host(cred, host->index);
 }
 
-const struct hark_cred *hark_cred_in(const struct hark_policy *policy, const void *p, size_t n,
-				     const struct hark_host *host, bool bound)
-{
-	size_t i;
-
-	for (i = 0; i < policy->ncreds; i++) {
-		const struct hark_cred *cred = &policy->creds[i];
-
-		if (bound_to(cred, host) == bound &&
-		    memmem(p, n, cred->placeholder, cred->placeholder_len))
-			return cred;
-	}
-	return NULL;
-}
-
-/* ---- out ---- */
-
-/* The placeholder of this host that starts first in [p, p+n). */
-static const struct hark_cred *first_placeholder(const struct hark_policy *policy,
-						 const struct hark_host *host, const uint8_t *p,
+/* The placeholder that starts first in [p, p+n); the longest one where several start together, since
+ * one secret's name may begin another's. */
+static const struct hark_cred *first_placeholder(const struct hark_policy *policy, const uint8_t *p,
 						 size_t n, const uint8_t **at)
 {
 	const struct hark_cred *best = NULL;
@@ -35,12 +18,12 @@ static const struct hark_cred *first_placeholder(const struct hark_policy *polic
 
 	for (i = 0; i < policy->ncreds; i++) {
 		const struct hark_cred *cred = &policy->creds[i];
-		const uint8_t *hit;
+		const uint8_t *hit = memmem(p, n, cred->placeholder, cred->placeholder_len);
 
-		if (!bound_to(cred, host))
+		if (!hit)
 			continue;
-		hit = memmem(p, n, cred->placeholder, cred->placeholder_len);
-		if (hit && (!best || hit < *at)) {
+		if (!best || hit < *at ||
+		    (hit == *at && cred->placeholder_len > best->placeholder_len)) {
 			best = cred;
 			*at = hit;
 		}
@@ -48,13 +31,32 @@ static const struct hark_cred *first_placeholder(const struct hark_policy *polic
 	return best;
 }
 
-static bool may_replace(const struct hark_cred *cred, const char *method, const uint8_t *name,
-			size_t nname, const struct hark_cred_report *report)
+const struct hark_cred *hark_cred_in(const struct hark_policy *policy, const void *p, size_t n,
+				     const struct hark_host *host, bool bound)
+{
+	const uint8_t *from = p;
+	const uint8_t *end = from + n;
+	const uint8_t *at = NULL;
+	const struct hark_cred *cred;
+
+	while ((cred = first_placeholder(policy, from, (size_t)(end - from), &at))) {
+		if (bound_to(cred, host) == bound)
+			return cred;
+		from = at + cred->placeholder_len;
+	}
+	return NULL;
+}
+
+/* ---- out ---- */
+
+static bool may_replace(const struct hark_cred *cred, const struct hark_host *host,
+			const char *method, const uint8_t *name, size_t nname,
+			const struct hark_cred_report *report)
 {
 	size_t max = sizeof(report->substituted) / sizeof(report->substituted[0]);
 
-	return report->nsubstituted < max && hark_cred_for_header(cred, name, nname) &&
-	       hark_cred_for_method(cred, method);
+	return report->nsubstituted < max && bound_to(cred, host) &&
+	       hark_cred_for_header(cred, name, nname) && hark_cred_for_method(cred, method);
 }
 
 int hark_cred_value(const struct hark_policy *policy, const struct hark_host *host,
@@ -67,13 +69,13 @@ int hark_cred_value(const struct hark_policy *policy, const struct hark_host *ho
 	while (value < end) {
 		const uint8_t *at = NULL;
 		const struct hark_cred *cred =
-			first_placeholder(policy, host, value, (size_t)(end - value), &at);
+			first_placeholder(policy, value, (size_t)(end - value), &at);
 		const char *put;
 
 		if (!cred)
 			break;
 		put = cred->placeholder;
-		if (may_replace(cred, method, name, nname, report)) {
+		if (may_replace(cred, host, method, name, nname, report)) {
 			report->substituted[report->nsubstituted++] = cred->secret;
 			put = cred->real;
 		} else {
@@ -235,15 +237,9 @@ void hark_watch_fini(struct hark_watch *watch)
 
 static const struct hark_cred *any(const struct hark_policy *policy, const uint8_t *p, size_t n)
 {
-	size_t i;
+	const uint8_t *at = NULL;
 
-	for (i = 0; i < policy->ncreds; i++) {
-		const struct hark_cred *cred = &policy->creds[i];
-
-		if (memmem(p, n, cred->placeholder, cred->placeholder_len))
-			return cred;
-	}
-	return NULL;
+	return first_placeholder(policy, p, n, &at);
 }
 
 const struct hark_cred *hark_watch_feed(struct hark_watch *watch, const uint8_t *p, size_t n)

@@ -165,6 +165,15 @@ static bool may_repeat(const struct hark_head *head)
 	}
 }
 
+/* Servers exist that take such a body for the next request; its answer would be the next one's. */
+static bool odd_body(const struct hark_head *head)
+{
+	bool body = head->chunked || (head->has_length && head->length);
+
+	return body && (head->method == HTTP_GET || head->method == HTTP_HEAD ||
+			head->method == HTTP_DELETE || head->method == HTTP_TRACE);
+}
+
 static void relay_request(struct hark_conn *conn, const struct hark_head *head)
 {
 	struct hark_mediator *med = conn->med;
@@ -173,6 +182,7 @@ static void relay_request(struct hark_conn *conn, const struct hark_head *head)
 	struct hark_upstream *up;
 
 	x->repeatable = may_repeat(head);
+	x->odd_body = odd_body(head);
 	if (x->target.strip_upgrade)
 		hark_note(conn, HARK_REASON_UPGRADE_STRIPPED, "h2c");
 	if (hark_rebuild_request(head, &x->target, conn->tls ? &med->policy : &med->no_creds,
@@ -748,7 +758,8 @@ void hark_exchange_response_done(struct hark_upstream *up, bool clean)
 
 	if (!x->request_done)
 		x->close_client = true; /* answered early: the rest of the body is not wanted */
-	hark_upstream_put(up, clean && x->request_done && hark_h1_keep_alive(&up->h1) &&
+	hark_upstream_put(up, clean && x->request_done && !x->odd_body &&
+				      hark_h1_keep_alive(&up->h1) &&
 				      !hark_stream_has_pending(&up->stream));
 	hark_exchange_finish(conn);
 }

@@ -34,6 +34,8 @@ static void route(struct hark_conn *conn)
 {
 	const struct hark_host *host = hark_policy_find(&conn->med->policy, conn->sni);
 
+	conn->site = NULL;
+	conn->port_ok = false;
 	if (!host)
 		return;
 	conn->site = &conn->med->sites[host - conn->med->policy.hosts];
@@ -46,6 +48,7 @@ static int on_hello(SSL *ssl, int *alert, void *arg)
 	const unsigned char *ext = NULL;
 	size_t n = 0;
 	enum hark_name_kind kind = HARK_NAME_ABSENT;
+	char name[HARK_NAME_SIZE];
 	X509 *leaf;
 
 	(void)arg;
@@ -54,9 +57,13 @@ static int on_hello(SSL *ssl, int *alert, void *arg)
 		return SSL_CLIENT_HELLO_ERROR;
 	}
 	if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_server_name, &ext, &n))
-		kind = hark_name_from_sni(ext, n, conn->sni);
+		kind = hark_name_from_sni(ext, n, name);
+	/* After a HelloRetryRequest the hello comes again, and OpenSSL lets its name change. */
+	if (kind == HARK_NAME_OK && *conn->sni && strcmp(conn->sni, name) != 0)
+		kind = HARK_NAME_INVALID;
 	if (kind != HARK_NAME_OK)
 		return hold(conn, kind, ext, n);
+	memcpy(conn->sni, name, strlen(name) + 1);
 	route(conn);
 	leaf = hark_mint_leaf(&conn->med->mint, conn->sni);
 	if (leaf && SSL_use_certificate(ssl, leaf) == 1 &&

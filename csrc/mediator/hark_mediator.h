@@ -39,6 +39,7 @@ enum hark_mediator_limit {
 	HARK_READ_SIZE = 65536,
 	HARK_READS_PER_PASS = 4,  /* fairness; what is left is queued as a task */
 	HARK_POOL_PER_SITE = 128, /* as many as an agent may use at once */
+	HARK_POOL_TOTAL = 1024,   /* with as many in use, and the agent's: below the descriptors */
 	HARK_POOL_FRESH_MS =
 		3000, /* a request that may not be repeated wants a connection used lately */
 	HARK_INTERIM_MAX = 8, /* 1xx responses per request */
@@ -132,6 +133,7 @@ struct hark_exchange {
 	bool head_request;
 	bool client_10;
 	bool repeatable; /* idempotent and without a body */
+	bool odd_body;   /* a body where none belongs: the connection is not used again */
 	bool request_done;
 	bool response_started; /* its head is queued for the agent */
 	bool close_client;
@@ -266,6 +268,7 @@ struct hark_mediator {
 	struct hark_conn *conns;
 	size_t nconns;
 	struct hark_upstream *upstreams;
+	size_t npool; /* idle ones, of all sites */
 	struct hark_task play_task;
 	bool any_dead; /* something waits to be freed at the end of the batch */
 	uint64_t next_conn;

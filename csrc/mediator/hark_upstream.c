@@ -105,6 +105,8 @@ int hark_upstream_setup(struct hark_mediator *med, struct hark_err *err)
 	    SSL_CTX_set_alpn_protos(ctx, alpn_http11, sizeof(alpn_http11) - 1) != 0)
 		return hark_err_set(err, EIO, "TLS client context");
 	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+	SSL_CTX_set_security_level(ctx, 2); /* whatever the distribution's default: no RSA below
+					       2048 bits, no SHA-1 */
 	SSL_CTX_set_read_ahead(ctx, 1);
 	SSL_CTX_set_default_read_buffer_len(ctx, HARK_READ_SIZE);
 	SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
@@ -162,6 +164,7 @@ static void leave_pool(struct hark_upstream *up)
 		return;
 	*at = up->pool_next;
 	up->site->npool--;
+	up->med->npool--;
 }
 
 void hark_upstream_close(struct hark_upstream *up)
@@ -261,7 +264,8 @@ void hark_upstream_put(struct hark_upstream *up, bool reusable)
 {
 	struct hark_site *site = up->site;
 
-	if (!reusable || hark_buf_len(&up->stream.out) || up->med->stopping) {
+	if (!reusable || hark_buf_len(&up->stream.out) || up->med->stopping ||
+	    up->med->npool >= HARK_POOL_TOTAL) {
 		hark_upstream_close(up);
 		return;
 	}
@@ -281,6 +285,7 @@ void hark_upstream_put(struct hark_upstream *up, bool reusable)
 	up->pool_next = site->pool;
 	site->pool = up;
 	site->npool++;
+	up->med->npool++;
 	hark_upstream_update(up);
 }
 
@@ -340,7 +345,9 @@ static int start_tls(struct hark_upstream *up)
 	if (!ssl || SSL_set_fd(ssl, up->stream.source.fd) != 1 || SSL_set_app_data(ssl, up) != 1 ||
 	    SSL_set_tlsext_host_name(ssl, name) != 1 || SSL_set1_host(ssl, name) != 1)
 		return -1;
-	SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+	/* Names stand in the SAN extension and nowhere else (RFC 9525, 6.3). */
+	SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
+				       X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
 	if (up->site->store && SSL_set1_verify_cert_store(ssl, up->site->store) != 1)
 		return -1;
 	if (up->site->session && SSL_set_session(ssl, up->site->session) != 1)
@@ -607,6 +614,8 @@ void hark_upstream_tick(struct hark_mediator *med, uint64_t now)
 	for (up = med->upstreams; up; up = up->next) {
 		if (up->state == HARK_UP_DEAD || now < up->deadline)
 			continue;
+		if (!med->loop.ready_for_input(med->loop.ctx))
+			return;
 		if (up->state == HARK_UP_IDLE)
 			hark_upstream_close(up);
 		else if (up->state == HARK_UP_DIALLING)
