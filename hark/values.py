@@ -6,8 +6,7 @@ closures over the fields. The decorator, its three options and the results are t
 library, which also sees these classes as its own (``dataclasses.replace``, ``fields``, ``asdict``);
 type checkers are shown the standard ones.
 
-Rules. ``slots`` is always on. Not there, since hark does not use it: ``InitVar``, ``order``,
-``eq=False``, ``unsafe_hash``, ``KW_ONLY``.
+Rules. ``slots`` is always on. Not there, since hark does not use it: ``InitVar``, ``order``, ``unsafe_hash``, ``KW_ONLY``.
 """
 
 from __future__ import annotations
@@ -96,14 +95,20 @@ def _as_dict(value: Any) -> Any:
 
 
 def _decorator(
-    cls: type | None = None, /, *, frozen: bool = False, slots: bool = True, kw_only: bool = False
+    cls: type | None = None,
+    /,
+    *,
+    frozen: bool = False,
+    slots: bool = True,
+    kw_only: bool = False,
+    eq: bool = True,
 ) -> Any:
     """As ``dataclasses.dataclass``, with slots."""
     if not slots:
         raise TypeError("a class without slots is for the standard library")
 
     def wrap(plain: type) -> type:
-        return _make(plain, frozen=frozen, kw_only=kw_only)
+        return _make(plain, frozen=frozen, kw_only=kw_only, eq=eq)
 
     return wrap if cls is None else wrap(cls)
 
@@ -119,6 +124,8 @@ def _collect(cls: type, *, kw_only: bool) -> tuple[dict[str, _Field], list[str]]
             continue
         given = cls.__dict__.get(name, _NONE)
         spec = given if isinstance(given, _Field) else _Field(given, _NONE)
+        if spec.default.__class__.__module__ == "dataclasses":
+            raise TypeError(f"{cls.__name__}.{name}: take `field` from hark.values too")
         if spec.default.__class__.__hash__ is None:
             raise ValueError(f"{cls.__name__}.{name}: a mutable default; use default_factory")
         spec.name = name
@@ -128,7 +135,7 @@ def _collect(cls: type, *, kw_only: bool) -> tuple[dict[str, _Field], list[str]]
     return found, own
 
 
-def _make(plain: type, *, frozen: bool, kw_only: bool) -> type:
+def _make(plain: type, *, frozen: bool, kw_only: bool, eq: bool) -> type:
     specs, own = _collect(plain, kw_only=kw_only)
     inherited = {name for base in plain.__mro__[1:] for name in base.__dict__.get(_FIELDS, ())}
     body = {k: v for k, v in plain.__dict__.items() if k not in own}
@@ -140,9 +147,9 @@ def _make(plain: type, *, frozen: bool, kw_only: bool) -> type:
     body.setdefault(
         "__match_args__", tuple(n for n, s in specs.items() if s.init and not s.kw_only)
     )
-    for name, method in _methods(specs, frozen=frozen).items():
+    for name, method in _methods(specs, frozen=frozen, eq=eq).items():
         body.setdefault(name, method)
-    if body.get("__hash__") is None:  # Python sets it beside an __eq__
+    if eq and body.get("__hash__") is None:  # Python sets it to None beside an __eq__
         body["__hash__"] = _hash_by(specs) if frozen else None
     cls: Any = type(plain)(plain.__name__, plain.__bases__, body)
     cls.__qualname__ = plain.__qualname__
@@ -164,7 +171,7 @@ def _hash_by(specs: dict[str, _Field]) -> Callable[[Any], int]:
     return hashed
 
 
-def _methods(specs: dict[str, _Field], *, frozen: bool) -> dict[str, Any]:
+def _methods(specs: dict[str, _Field], *, frozen: bool, eq: bool) -> dict[str, Any]:
     compared = _getter([name for name, spec in specs.items() if spec.compare])
     shown = [name for name, spec in specs.items() if spec.repr]
 
@@ -177,7 +184,9 @@ def _methods(specs: dict[str, _Field], *, frozen: bool) -> dict[str, Any]:
         text = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
         return f"{self.__class__.__qualname__}({text})"
 
-    methods: dict[str, Any] = {"__eq__": equal, "__repr__": show, "__replace__": _replaced}
+    methods: dict[str, Any] = {"__repr__": show, "__replace__": _replaced}
+    if eq:
+        methods["__eq__"] = equal
     if frozen:
         methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
         methods |= {"__getstate__": _get_state, "__setstate__": _set_state}

@@ -54,7 +54,11 @@ def make(module: Any) -> dict[str, type]:
     class Empty:
         pass
 
-    return {cls.__name__: cls for cls in (Point, Named, Options, Counter, Empty)}
+    @module.dataclass(slots=True, eq=False)
+    class Node:
+        value: int
+
+    return {cls.__name__: cls for cls in (Point, Named, Options, Counter, Empty, Node)}
 
 
 STANDARD, OWN = map(make, MODULES)
@@ -76,6 +80,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("Counter", (3,), {"twice": 1}),
     ("Empty", (), {}),
     ("Empty", (1,), {}),
+    ("Node", (1,), {}),
 ]
 
 
@@ -89,6 +94,8 @@ def outcome(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         hashed: Any = hash(made) == hash(same)
     except TypeError:
         hashed = TypeError
+    if hashed is False:  # by identity
+        assert hash(made) == hash(made)
     shown = repr(made).replace("make.<locals>.", "")
     return shown, made == same, made == other, made != object(), hashed, dataclasses.asdict(made)
 
@@ -154,6 +161,14 @@ def test_a_mutable_default_is_refused():
         @values.dataclass(frozen=True, slots=True)
         class _Bad:
             items: list[int] = []  # type: ignore[misc] # noqa: RUF012 - what is refused
+
+
+def test_a_field_of_the_standard_library_is_refused():
+    with pytest.raises(TypeError, match="take `field`"):
+
+        @values.dataclass(frozen=True, slots=True)
+        class _Mixed:
+            items: list[int] = dataclasses.field(default_factory=list)
 
 
 @values.dataclass(frozen=True, slots=True)
