@@ -44,6 +44,8 @@ _TCP = 6
 _UDP = 17
 _CLOSED_CONNS_KEPT = 1024  # a dial result may come after its connection's end
 _KERNEL_FIRST = 0  # rank at equal times: a connect comes before its accept
+_REJECTED_CA = "client_rejected_ca"
+_BROKEN_HANDSHAKES = frozenset({_REJECTED_CA, "tls_handshake"})
 _RECORD_BYTES = 256  # what a held record costs beside its data
 
 
@@ -412,8 +414,6 @@ class Merger:
     def _conn_close(self, item: _Item) -> Iterator[Merged]:
         record: mediator.ConnClose = item.record
         yield from self._conn_event(record.conn, item.boot_ns)
-        if record.reason == "client_rejected_ca":
-            yield from self._rejected_ca(record.conn, "", item.boot_ns)
         payload = {4: record.conn, 5: record.reason, 6: record.rx_bytes, 7: record.tx_bytes}
         yield self._by_conn(Kind.CONN_CLOSE, item.boot_ns, payload, record.conn)
         self._closed_conns.append(record.conn)
@@ -462,7 +462,9 @@ class Merger:
 
     def _refused(self, item: _Item) -> Iterator[Merged]:
         record: mediator.Refused = item.record
-        yield from self._conn_event(record.conn, item.boot_ns)
+        # The name in such a record is the one the ClientHello asked for.
+        sni = record.name if record.reason in _BROKEN_HANDSHAKES else ""
+        yield from self._conn_event(record.conn, item.boot_ns, sni)
         ahead = RingDurable(record.head.seq + 1)
         conn = self._conns.get(record.conn)
         dport = conn.opened.dport if conn else None
@@ -474,13 +476,13 @@ class Merger:
             }
             event = self._by_conn(Kind.NOTICE, item.boot_ns, payload, record.conn)
         else:
-            hint = notice.hint(record.reason, record.name, dport)
+            hint = self._hint(record, dport)
             self.notices.refused(record.reason, record.name, hint)
             payload = translate.refused(record, self._names, dport, hint)
             event = self._by_conn(Kind.DENIED, item.boot_ns, payload, record.conn)
         yield Merged(event.kind, event.boot_ns, event.payload, ahead)
-        if record.reason == "client_rejected_ca":
-            yield from self._rejected_ca(record.conn, record.name, item.boot_ns)
+        if record.reason == _REJECTED_CA:
+            yield from self._rejected_ca(record, item.boot_ns)
 
     def _end(self, item: _Item) -> Iterator[Merged]:
         record: mediator.ExchangeEnd = item.record
@@ -535,26 +537,35 @@ class Merger:
             return self._connections.find(key, record.boot_ns)
         return self._flows.find(key, record.boot_ns) if record.proto == _UDP else None
 
-    def _conn_event(self, conn_id: int, boot_ns: int) -> Iterator[Merged]:
+    def _conn_event(self, conn_id: int, boot_ns: int, sni: str = "") -> Iterator[Merged]:
         """Yield the event of a connection that goes on without a handshake."""
         conn = self._conns.get(conn_id)
         if conn is None or conn.written:
             return
         conn.written = True
-        payload = translate.conn(conn.opened, None)
+        payload = translate.conn(conn.opened, None, sni)
         yield self._by_owner(Kind.CONN, boot_ns, payload, conn.owner, cookie=True)
 
-    def _rejected_ca(self, conn_id: int, name: str, boot_ns: int) -> Iterator[Merged]:
+    def _program(self, conn_id: int) -> bytes:
+        """Return what the process behind a connection last executed; empty: not known."""
         conn = self._conns.get(conn_id)
         actor = conn.owner.actor if conn and conn.owner else None
-        program = actor.image.filename if actor and actor.image else b""
-        about = f"{notice.printable(program)} {name}"
-        if not self.notices.first("client_rejected_ca", about):
+        return actor.image.filename if actor and actor.image else b""
+
+    def _hint(self, record: mediator.Refused, dport: int | None) -> str:
+        if record.reason == _REJECTED_CA:
+            return notice.ca_hint(self._program(record.conn))
+        return notice.hint(record.reason, record.name, dport)
+
+    def _rejected_ca(self, record: mediator.Refused, boot_ns: int) -> Iterator[Merged]:
+        """Tell once for each program and host that the client does not trust the run."""
+        program = self._program(record.conn)
+        who = notice.printable(program)
+        if not self.notices.first(_REJECTED_CA, f"{who} {record.name}"):
             return
-        text = f"{notice.printable(program) or 'a client'} does not trust the run's CA"
-        hint = notice.ca_hint(program)
-        payload = {4: "client_rejected_ca", 5: text, 6: hint}
-        yield self._by_conn(Kind.NOTICE, boot_ns, payload, conn_id)
+        text = f"{who or 'a client'} does not trust the run's CA"
+        payload = {4: _REJECTED_CA, 5: text, 6: notice.ca_hint(program)}
+        yield self._by_conn(Kind.NOTICE, boot_ns, payload, record.conn)
 
     def _unless_repeated(self, what: Hashable, event: Merged) -> Iterator[Merged]:
         """Yield a refusal, or only count it when it is the same for the hundredth time."""

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 
 from hark import limits
+from hark.policy.environment import CA_PATH
 from hark.values import dataclass, field
 
 __all__ = ["NOTED", "Notices", "ca_hint", "hint", "printable"]
@@ -115,8 +116,8 @@ def ca_hint(program: bytes) -> str:
         if base.startswith(prefix):
             return f"this program reads {variable}: do not unset or replace it inside the agent"
     return (
-        "the program has its own list of CAs or pins certificates; point it to SSL_CERT_FILE, "
-        "which hark sets"
+        "the program has its own list of CAs or pins certificates; have it trust the file in "
+        f"SSL_CERT_FILE, {CA_PATH} inside the run"
     )
 
 

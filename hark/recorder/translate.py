@@ -141,10 +141,11 @@ def packet_denied(record: kernel.RefusedPacket) -> Payload:
 # --- mediator -------------------------------------------------------------------------------------
 
 
-def conn(opened: mediator.ConnOpen, tls: mediator.ConnTls | None) -> Payload:
-    """Kind 12; without ``tls`` no handshake was made."""
+def conn(opened: mediator.ConnOpen, tls: mediator.ConnTls | None, sni: str = "") -> Payload:
+    """Kind 12; without ``tls`` no handshake was made, ``sni`` is then what one asked for."""
     values: Payload = {
         4: opened.conn,
+        5: sni.encode("utf-8", "surrogateescape") or None,
         6: address(opened.src),
         7: opened.sport,
         8: address(opened.dst),

@@ -439,9 +439,24 @@ def test_a_client_that_refuses_the_ca_is_told_once_with_its_variable():
         run.at(9 * n, disconnected(5 * n, n, "client_rejected_ca"))
     run.end()
     notices = [e.payload for e in run.out if e.kind is Kind.NOTICE]
-    assert [n[4] for n in notices] == ["client_rejected_ca"] * len(notices)
-    assert len(notices) == 2  # by the refusal with its host, and by the connection's end
+    assert [n[4] for n in notices] == ["client_rejected_ca"]
     assert "NODE_EXTRA_CA_CERTS" in notices[0][6]
+    denied = [e.payload for e in run.out if e.kind is Kind.DENIED]
+    assert [d[14] for d in denied] == [notices[0][6]] * 2
+    assert run.merger.notices.lines() == [
+        "hark: refused: client rejected ca api.example (2 times)",
+        f"hark: hint: {notices[0][6]}",
+    ]
+
+
+def test_a_broken_handshake_leaves_the_name_that_was_asked_for():
+    run = Playbook()
+    run.at(9, accepted(3, 1, 4001), refused(4, 1, "client_rejected_ca", "api.example"))
+    run.at(9, accepted(3, 2, 4002), refused(4, 2, "tls_handshake", ""))
+    run.end()
+    conns = [e.payload for e in run.out if e.kind is Kind.CONN]
+    assert [c.get(5) for c in conns] == [b"api.example", None]
+    assert not [c for c in conns if 10 in c]
 
 
 def test_noted_reasons_are_notices_and_still_durable():

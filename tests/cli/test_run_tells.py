@@ -1,0 +1,39 @@
+"""What a run tells its operator, and what of it is on record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from harness.recording import raw
+
+if TYPE_CHECKING:
+    from harness.world import World
+
+pytestmark = pytest.mark.kernel
+
+DISTRUST = """
+import socket, ssl
+for _ in range(2):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # no roots at all
+    try:
+        with socket.create_connection(("news.example", 443)) as sock:
+            context.wrap_socket(sock, server_hostname="news.example")
+    except ssl.SSLCertVerificationError:
+        print("rejected")
+"""
+
+
+def test_a_client_that_rejects_the_ca_is_told_what_to_set(world: World):
+    done = world.run("/usr/bin/python3", "-c", DISTRUST)
+    assert (done.status, done.text) == (0, "rejected\n" * 2), done.stderr
+    lines = done.stderr.splitlines()
+    at = lines.index("hark: refused: client rejected ca news.example (2 times)")
+    assert "SSL_CERT_FILE" in lines[at + 1]
+    recording = world.recording()
+    (notice,) = recording.kind("notice")
+    assert notice["subject"] == "client_rejected_ca"
+    assert "SSL_CERT_FILE" in notice["hint"]
+    conns = recording.kind("conn")
+    assert [raw(conn["sni"]) for conn in conns] == [b"news.example"] * 2
+    assert not [conn for conn in conns if "tls" in conn.fields]
