@@ -6,7 +6,8 @@ closures over the fields. The decorator, its three options and the results are t
 library, which also sees these classes as its own (``dataclasses.replace``, ``fields``, ``asdict``);
 type checkers are shown the standard ones.
 
-Rules. ``slots`` is always on. Not there, since hark does not use it: ``InitVar``, ``order``, ``unsafe_hash``, ``KW_ONLY``.
+Rules. ``slots`` is always on. Not there, since hark does not use it: ``InitVar``, ``order``,
+``unsafe_hash``, ``KW_ONLY``.
 """
 
 from __future__ import annotations

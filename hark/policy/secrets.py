@@ -15,8 +15,7 @@ from hark.values import dataclass, field
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ulid import ULID
-
+    from hark.bundle.runid import RunId
     from hark.policy.model import CompiledSecret
 
 __all__ = ["Secret", "load_secrets", "mint_placeholder"]
@@ -33,13 +32,13 @@ class Secret:
     value: bytes = field(repr=False)
 
 
-def mint_placeholder(run: ULID, name: str) -> str:
+def mint_placeholder(run: RunId, name: str) -> str:
     """Make what the agent holds instead of ``name``; once per run, kept by its replays."""
     return f"hark-placeholder-{run}-{name}"
 
 
 def load_secrets(
-    bindings: Sequence[CompiledSecret], outer: Mapping[bytes, bytes], run: ULID
+    bindings: Sequence[CompiledSecret], outer: Mapping[bytes, bytes], run: RunId
 ) -> tuple[Secret, ...]:
     """Read every bound variable from ``outer``, the operator's environment.
 

@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ulid import ULID
-
 from hark import limits
+from hark.bundle.runid import new_run_id
 from hark.errors import InputError, KernelUnsupported, LaunchError
 from hark.kernel.probe import probe
 from hark.launcher import grants, trust
@@ -30,6 +29,7 @@ from hark.values import dataclass, replace
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hark.bundle.runid import RunId
     from hark.launcher.plan import PathGrant
     from hark.policy.capabilities import Capabilities
     from hark.policy.model import CompiledPolicy, Redirect, Workspace
@@ -77,7 +77,7 @@ class Paths:
 class Prepared:
     """A run that was decided, and of which nothing exists yet. ``development``: HARK_DEV=1."""
 
-    run: ULID
+    run: RunId
     command: tuple[bytes, ...]
     cwd: str
     person: Person
@@ -100,7 +100,7 @@ def prepare(options: RunOptions, outer: Mapping[bytes, bytes] | None = None) -> 
     outer = os.environb if outer is None else outer
     require_root()
     development = trust.check_tree()
-    run = ULID()
+    run = new_run_id()
     person = find_person(options.person, outer)
     cwd = working_folder(person)
     policy = policy_of(options, person, cwd)
@@ -211,7 +211,7 @@ def redirects_of(options: RunOptions, policy: CompiledPolicy) -> tuple[Redirect,
     return redirects
 
 
-def open_destination(out: Path | None, run: ULID) -> Destination:
+def open_destination(out: Path | None, run: RunId) -> Destination:
     """Open the folder the bundle goes to; a file that exists is refused now, not at the end."""
     path = out or Path(f"run-{run}.hark")
     if path.name in {"", ".", ".."}:
