@@ -62,7 +62,7 @@ class Record:
         tgid, _, start, digest = event["actor"]
         ran = [e for e in self.kind("exec") if e["actor"][0] == tgid and e["actor"][2] == start]
         name = raw(ran[-1]["filename"]).decode() if ran else "?"
-        hashed = raw(digest).hex()[:16] if digest else "unknown"
+        hashed = digest[:16] if digest else "unknown"
         return f"process {tgid}, {name}, BLAKE3 {hashed}…"
 
     def holds(self, secret: bytes) -> bool:

@@ -1,37 +1,34 @@
 """``hark inspect``: the events of a bundle as a table, in full, or as JSON lines.
 
 Rules: reads what is there, also from a bundle that is broken, cut or still being written; whether
-it is true is what ``hark verify`` says. Names come from docs/spec/records.md. Text of the agent is
-escaped on every output. JSON: one object a line; bytes are text when they are UTF-8, else
-``{"base64": …}``; bodies are resolved.
+it is true is what ``hark verify`` says. Names and the form of JSON lines come from
+docs/spec/records.md. Text of the agent is escaped on every output.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hark.bundle.cbor import BlobRef
-from hark.bundle.events import COMMON, FIELDS, Kind
+from hark.bundle.events import Kind
 from hark.bundle.reader import Bundle
 from hark.cli.bundle_argument import add_bundle_argument, find_bundle
-from hark.cli.printable import json_value, printable, size_text
+from hark.cli.fields import field_lines, field_names, json_item, kind_name, text_item
+from hark.cli.printable import printable
 from hark.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from hark.bundle.cbor import BlobRef
     from hark.bundle.reader import Event
 
 __all__ = ["configure", "run"]
 
 _FIELD_MAX = 60
 _SUMMARY_MAX = 110
-_ADDRESSES = frozenset(("src", "dst", "address", "server", "answers"))
-_HASHES = frozenset(("digest", "policy_digest", "certificate"))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -94,22 +91,6 @@ def _kind_number(name: str) -> int:
         raise InputError(f"there is no kind {name!r}", hint=f"kinds: {known}") from None
 
 
-def kind_name(kind: int) -> str:
-    """Return the name of a kind, or ``kind-N``."""
-    try:
-        return Kind(kind).name.lower()
-    except ValueError:
-        return f"kind-{kind}"
-
-
-def field_names(kind: int) -> dict[int, str]:
-    """Return the names of a kind's keys."""
-    try:
-        return COMMON | FIELDS[Kind(kind)]
-    except ValueError:
-        return COMMON
-
-
 class _View:
     """Turns events into text; remembers which program a process executed."""
 
@@ -132,21 +113,16 @@ class _View:
         else:
             names = field_names(event.kind)
             for key, item in event.payload.items():
-                value[names.get(key, str(key))] = self._json_item(item)
+                name = names.get(key, str(key))
+                value[name] = json_item(name, item, self._body)
         return json.dumps(value, ensure_ascii=True)
 
-    def _json_item(self, item: Any) -> Any:
-        if isinstance(item, BlobRef):
-            parts = list(self._bundle.parts(item))
-            missing = sum(part for part in parts if isinstance(part, int))
-            if missing:
-                return {"redacted_bytes": missing, "bytes": item.length}
-            return json_value(b"".join(part for part in parts if isinstance(part, bytes)))
-        if isinstance(item, list):
-            return [self._json_item(value) for value in item]
-        if isinstance(item, dict):
-            return {str(key): self._json_item(value) for key, value in item.items()}
-        return json_value(item)
+    def _body(self, ref: BlobRef) -> Any:
+        parts = list(self._bundle.parts(ref))
+        missing = sum(part for part in parts if isinstance(part, int))
+        if missing:
+            return {"redacted_bytes": missing, "bytes": ref.length}
+        return b"".join(part for part in parts if isinstance(part, bytes))
 
     # --- table ---
 
@@ -173,17 +149,8 @@ class _View:
         ]
         if event.payload is None:
             return "\n".join([*lines, "(redacted)"])
-        names = field_names(event.kind)
-        for key, item in event.payload.items():
-            name = names.get(key, str(key))
-            lines.append(f"{name + ':':<14} {self._full_item(name, item)}")
+        lines += field_lines(event.kind, event.payload, self._bundle.read_body)
         return "\n".join(lines)
-
-    def _full_item(self, name: str, item: Any) -> str:
-        if isinstance(item, BlobRef):
-            text = printable(self._bundle.read_body(item))
-            return f"{size_text(item.length)}, root {item.root.hex()}\n{text}"
-        return self._item(name, item, None)
 
     def _actor(self, event: Event) -> str:
         actor = (event.payload or {}).get(1)
@@ -216,38 +183,17 @@ class _View:
         words = []
         exchange = payload.get(2)
         if exchange is not None:
-            words.append(f"#{self._item('', exchange, 12)}")
+            words.append(f"#{text_item('', exchange, 12)}")
         if event.kind == Kind.REQUEST:
             words.append(self._request(payload))
         else:
             words += [
-                f"{names.get(key, str(key))}={self._item(names.get(key, ''), item, _FIELD_MAX)}"
+                f"{names.get(key, str(key))}={text_item(names.get(key, ''), item, _FIELD_MAX)}"
                 for key, item in payload.items()
                 if key > 3  # noqa: PLR2004 - common keys have their own columns
             ]
         return printable(" ".join(words), _SUMMARY_MAX)
 
     def _request(self, payload: dict[int, Any]) -> str:
-        method, host, target = (self._item("", payload.get(key), _FIELD_MAX) for key in (6, 5, 7))
+        method, host, target = (text_item("", payload.get(key), _FIELD_MAX) for key in (6, 5, 7))
         return f"{method} {host}{target}"
-
-    def _item(self, name: str, item: Any, limit: int | None) -> str:
-        if isinstance(item, BlobRef):
-            return f"<{size_text(item.length)}>"
-        if isinstance(item, bytes):
-            return _bytes_text(name, item, limit)
-        if isinstance(item, list):
-            inside = ", ".join(self._item(name, value, limit) for value in item)
-            return printable(f"[{inside}]", limit)
-        if isinstance(item, dict):
-            pairs = (f"{printable(str(k))}: {self._item('', v, limit)}" for k, v in item.items())
-            return printable(f"{{{', '.join(pairs)}}}", limit)
-        return printable(str(item), limit)
-
-
-def _bytes_text(name: str, item: bytes, limit: int | None) -> str:
-    if name in _ADDRESSES and len(item) in (4, 16):
-        return str(ipaddress.ip_address(item))
-    if name in _HASHES:
-        return item.hex() if limit is None else item.hex()[:16]
-    return printable(item, limit)

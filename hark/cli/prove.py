@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from hark import limits
 from hark.bundle import proof as proofs
 from hark.bundle.core import load
-from hark.bundle.events import Kind
 from hark.bundle.prover import prove
 from hark.bundle.reader import Bundle
 from hark.cli.bundle_argument import add_bundle_argument, find_bundle
+from hark.cli.fields import field_lines, kind_name
 from hark.cli.printable import printable, time_text, ulid_text
 from hark.cli.verify import add_trust_arguments, trust_of
 from hark.errors import BundleInvalid, InputError
@@ -91,22 +91,15 @@ def _check(args: argparse.Namespace) -> int:
     print(
         f"run          {ulid_text(proven.header.run_id)} by {printable(proven.header.recorder, 60)}"
     )
-    print(f"event        {proven.seq} of {proven.head.events}, kind {_kind(proven.kind)}")
+    print(f"event        {proven.seq} of {proven.head.events}, kind {kind_name(proven.kind)}")
     print(f"head         {proven.head.number}, {head}, {time_text(proven.head.unix_ns)}")
     if proven.payload is None:
         print("payload      redacted")
     else:
-        print(f"payload      {printable(str(proven.payload), 400)}")
+        print("\n".join(field_lines(proven.kind, proven.payload)))
     for i, body in enumerate(proven.bodies):
         text = "redacted in part" if body is None else f"{len(body)} bytes"
         print(f"body         {i}: {text}")
     print("transparency not anchored -- integrity only, no non-equivocation")
     print("VERIFIED")
     return 0
-
-
-def _kind(number: int) -> str:
-    try:
-        return Kind(number).name.lower()
-    except ValueError:
-        return str(number)

@@ -184,6 +184,54 @@ def test_inspect_names_programs_and_filters(capsys: pytest.CaptureFixture[str]):
     assert (status, "no event 99" in err) == (2, True)
 
 
+TEXT_DIGEST = b"0123456789abcdef" * 2  # bytes of a digest that happen to be text
+
+
+def test_digests_and_addresses_look_the_same_whatever_their_bytes(
+    capsys: pytest.CaptureFixture[str],
+):
+    actor = [10, 10, 99, TEXT_DIGEST]
+    entry = [b"a/b", "A", 0, 3, 0o644, TEXT_DIGEST]
+    rows_bundle(
+        [
+            (5, 1, {1: actor, 4: b"/bin/x", 5: [TEXT_DIGEST], 7: TEXT_DIGEST}),
+            (8, 2, {4: b"abcd", 6: b"\x7f\0\0\1", 7: 443}),
+            (10, 3, {4: b"host", 7: [b"abcd", b"ABCDEFGHIJKLMNOP", b"abc"]}),
+            (14, 4, {10: TEXT_DIGEST}),
+            (28, 5, {4: b"/w", 5: [entry] * 7, 7: TEXT_DIGEST}),
+        ]
+    )
+    _, out, _ = hark(capsys, "inspect", "--json", "r.hark")
+    ran, connect, dns, upstream, written = map(json.loads, out.splitlines())
+    assert ran["actor"] == [10, 10, 99, TEXT_DIGEST.hex()]
+    assert (ran["digest"], ran["argv"]) == (TEXT_DIGEST.hex(), [TEXT_DIGEST.decode()])
+    assert (connect["src"], connect["dst"]) == ("97.98.99.100", "127.0.0.1")
+    assert dns["answers"] == ["97.98.99.100", "4142:4344:4546:4748:494a:4b4c:4d4e:4f50", "616263"]
+    assert upstream["certificate"] == TEXT_DIGEST.hex()
+    assert written["root"] == TEXT_DIGEST.hex()
+    assert written["entries"] == [["a/b", "A", 0, 3, 0o644, TEXT_DIGEST.hex()]] * 7
+    _, out, _ = hark(capsys, "inspect", "--seq", "0", "r.hark")
+    assert f"actor:         [10, 10, 99, {TEXT_DIGEST.hex()}]" in out.splitlines()
+    assert f"digest:        {TEXT_DIGEST.hex()}" in out.splitlines()
+
+
+def test_a_checked_proof_names_its_fields(capsys: pytest.CaptureFixture[str]):
+    rows_bundle(
+        [(5, 1, {4: HOSTILE, 7: TEXT_DIGEST}), (19, 2, {4: b"z" * 70000}), (27, 3, [1, "a"])]
+    )
+    shown = []
+    for seq in ("0", "1", "2"):
+        assert hark(capsys, "prove", "--seq", seq, "--out", f"{seq}.json", "r.hark")[0] == 0
+        status, out, _ = hark(capsys, "prove", "--check", f"{seq}.json")
+        assert (status, out.splitlines()[-1]) == (0, "VERIFIED")
+        assert all(c == "\n" or c.isprintable() for c in out), out
+        shown.append(out.splitlines())
+    assert f"filename:      {printable(HOSTILE)}" in shown[0]
+    assert f"digest:        {TEXT_DIGEST.hex()}" in shown[0]
+    assert any(line.startswith("data:          68.4 KiB, root ") for line in shown[1])
+    assert "payload:       [1, a]" in shown[2]
+
+
 def test_prove_refuses(capsys: pytest.CaptureFixture[str]):
     hark(capsys, "synth", "run.hark")
     assert hark(capsys, "prove", "run.hark")[0] == 2

@@ -54,7 +54,7 @@ class Event:
     def actor(self) -> Actor:
         """The actor, which must be there."""
         tgid, tid, start_ns, digest = self["actor"]
-        return Actor(tgid, tid, start_ns, None if digest is None else raw(digest).hex())
+        return Actor(tgid, tid, start_ns, digest)
 
 
 @dataclass(slots=True)

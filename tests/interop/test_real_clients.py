@@ -103,7 +103,7 @@ def assert_attributed(exchange: Exchange, recording: Recording, program: str) ->
     actor = exchange.request.actor
     assert actor.digest == digest_of(program)
     execs = [e for e in recording.kind("exec") if e.actor.tgid == actor.tgid]
-    assert raw(execs[-1]["digest"]).hex() == actor.digest
+    assert execs[-1]["digest"] == actor.digest
     assert actor.start_ns == execs[-1].actor.start_ns
     assert actor.tid in {t.actor.tid for t in recording.kind("connect")}
 
