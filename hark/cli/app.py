@@ -30,6 +30,7 @@ class Verb:
 
 VERBS = (
     Verb("run", "run a command contained, mediated and recorded", ("-policy",)),
+    Verb("replay", "carry a recorded run out again, and compare", ("-key", "-policy", "-out")),
     Verb("verify", "check a bundle: signer, chain, root, heads", ("-key",)),
     Verb("inspect", "list the events of a bundle"),
     Verb("prove", "prove one event, or check a proof file", ("-seq", "-out", "-check")),

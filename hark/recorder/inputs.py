@@ -94,6 +94,9 @@ class Player(Protocol):
     def took(self, record: MediatorRecord) -> None:
         """Look at a record, in the order of the ring."""
 
+    def saw(self, name: str) -> None:
+        """Note an action beside the mediator's: ``name HOST`` was asked, ``program FILE`` ran."""
+
     def typed(self, data: bytes | None, *, end: bool) -> None:
         """Look at what the agent was given on its standard input."""
 

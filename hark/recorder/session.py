@@ -215,10 +215,10 @@ class Session:
                 self._merger.take_mediator(record, now)
                 if self._in.player is not None:
                     self._in.player.took(record)
-        self._play()
         for packet in _all(self._in.packets.poll):
             self._merger.take_packet(packet, now)
         self._read_kernel(now)
+        self._play()
         if now >= self._next_stats_ns:
             self._next_stats_ns = now + 10 * limits.SESSION_POLL_NS
             self._note_losses(now)
@@ -242,6 +242,8 @@ class Session:
     def _read_kernel(self, now: int) -> None:
         for record in _all(self._in.sensors.poll):
             self._merger.take_kernel(record, now)
+            if isinstance(record, Exec) and self._in.player is not None:
+                self._in.player.saw(f"program {os.fsdecode(record.filename)}")
             if isinstance(record, Exec) and (known := self._digests.want(record)) is not None:
                 self._merger.digested(record.exe, known.digest, known.state)
 
@@ -337,6 +339,8 @@ class Session:
             match got.msg:
                 case control.Dns():
                     self._merger.take_dns(got.msg, now)
+                    if self._in.player is not None and not got.msg.rcode:
+                        self._in.player.saw(f"name {got.msg.qname.lower().rstrip('.')}")
                 case control.DialEvent():
                     self._merger.take_dial(got.msg, got.ident, now)
                 case _:

@@ -299,7 +299,7 @@ def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
         covers=tuple(GivenFile(t.path, ca_pem) for t in targets if t.form == "pem"),
         tty=_terminal_size() if run.tty else None,
         watched=_WATCHED,
-        destination=run.destination.name,
+        destination=run.destination.name or None,  # a replay may keep no bundle
         allow_downgrades=policy.allow_downgrades,
     )
 

@@ -1,0 +1,131 @@
+"""One replay: the recorded run carried out again, against its recording, and judged.
+
+It is a run like any other (launcher, sensors, mediator, recorder, bundle), with three differences:
+answers come from ``player``, the services have no network, and what the agent wrote is thrown away.
+Rules: verified first; nothing is ever dialled; the person's files are not touched.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hark.bundle.reader import Bundle
+from hark.errors import LaunchError
+from hark.recorder import startup as runs
+from hark.recorder.inputs import Replay
+from hark.replay import startup
+from hark.replay.bundles import compare
+from hark.replay.player import Player
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hark.errors import HarkError
+    from hark.recorder.inputs import RunResult
+    from hark.replay.parent import Parent
+    from hark.replay.startup import ReplayOptions
+    from hark.replay.verdict import Verdict
+
+__all__ = ["MODE", "Outcome", "replay"]
+
+MODE = "light, untraced: the agent's clock and randomness are real"
+_ORDERLY = ("exited", "replay-diverged")
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """How a replay ended. ``live``: what stopped the agent while it ran, if anything did.
+
+    ``prefix``: the recording has no orderly end, and was followed as far as it goes.
+    """
+
+    verdict: Verdict
+    live: HarkError | None
+    prefix: bool
+    result: RunResult
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """Whether the runs did the same, as far as the recording goes."""
+        return self.verdict.equal and (self.live is None or self.prefix)
+
+    def holds(self, *, strict: bool) -> bool:
+        """Whether that is good enough."""
+        return self.equal and self.verdict.holds(strict=strict)
+
+    def first_line(self) -> str:
+        """Return the claim, with the mode it was made in."""
+        claim = self.verdict.first_line()
+        if self.verdict.equal and not self.equal:
+            claim = f"REPLAY-DIVERGED at action {self.verdict.actions + 1}"
+        if self.equal and self.prefix:
+            claim += " (the recorded prefix)"
+        return f"{claim}  [{MODE}]"
+
+    def lines(self) -> list[str]:
+        """Return everything for a person, escaped."""
+        out = [self.first_line(), *self.verdict.lines()[1:]]
+        if self.live is not None and not self.equal:
+            out.append(f"  stopped    {_plain(self.live)}")
+        return [*out, *(f"  note       {text}" for text in self.notes)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything for a machine."""
+        return self.verdict.to_json() | {
+            "verdict": self.first_line().partition("  [")[0],
+            "equal": self.equal,
+            "mode": MODE,
+            "prefix": self.prefix,
+            "stopped": _plain(self.live) if self.live is not None else None,
+            "replay_notes": self.notes,
+            "bundle": self.result.path if self.result.published else None,
+        }
+
+
+def _plain(error: HarkError) -> str:
+    text = ": ".join(part for part in (error.what, error.cause) if part)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def replay(
+    parent: Parent,
+    options: ReplayOptions,
+    outer: Mapping[bytes, bytes],
+    outputs: tuple[int, int] = (1, 2),
+) -> Outcome:
+    """Carry a verified recording out again and compare. Raises HarkError when hark failed.
+
+    Root before, and only the recorder's own user afterwards.
+    """
+    plan = startup.plan(parent, options, outer)
+    run = plan.run
+    player = Player(
+        parent,
+        tuple(host.name for host in run.policy.hosts),
+        tuple(secret.binding.name for secret in run.secrets),
+    )
+    record = Replay(
+        player=player,
+        stdin=startup.standard_input(parent),
+        outputs=outputs,
+        parent=str(parent.run),
+        keep=options.out is not None,
+    )
+    result = runs.record(run, record)
+    if result.reason not in _ORDERLY:
+        raise LaunchError("the replay failed", "; ".join(result.lines) or result.reason)
+    notes = list(plan.notes)
+    if player.passed:
+        notes.append(f"{player.passed} answers did not wait for what was recorded before them")
+    with os.fdopen(record.bundle, "rb") as file, Bundle.open(file.fileno()) as child:
+        verdict = compare(parent.bundle, child)
+    return Outcome(
+        verdict=verdict,
+        live=player.diverged,
+        prefix=not parent.is_complete,
+        result=result,
+        notes=notes,
+    )

@@ -1,0 +1,239 @@
+"""From a verified recording to a run that can be carried out again, before anything is made.
+
+Rules. A recording of a known signer gives the command, the folder, the environment, the person and
+the policy; none of it is widened. A stranger's gives the command and the environment only: folder,
+person and policy are the operator's. No secret is needed: the agent gets the recorded placeholders.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from hark import limits
+from hark.bundle.runid import new_run_id
+from hark.errors import InputError, KernelUnsupported, PolicyError
+from hark.kernel.probe import probe
+from hark.launcher import trust
+from hark.policy.compile import compile_policy
+from hark.policy.parse import parse_layer
+from hark.policy.person import find_person
+from hark.policy.privileges import acting_as
+from hark.policy.secrets import Secret
+from hark.recorder import prepare
+from hark.recorder.prepare import Destination, Prepared, RunOptions
+from hark.replay import folders
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Literal
+
+    from hark.policy.model import CompiledPolicy
+    from hark.policy.person import Person
+    from hark.recorder.prepare import Paths
+    from hark.replay.parent import Parent
+
+__all__ = ["Plan", "ReplayOptions", "plan", "standard_input"]
+
+_ARGV, _CWD, _POLICY, _DIGEST, _ENVIRONMENT, _PERSON = 4, 5, 6, 7, 8, 13
+_PLACEHOLDERS, _GRANTS = 18, 20
+_NO_VALUE = b"no value in a replay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """What ``hark replay`` was asked for. ``policy`` and ``person`` count for strangers alone."""
+
+    out: Path | None = None
+    key: Path | None = None
+    workspace: Literal["start", "current"] = "start"
+    untrusted: bool = False
+    policy: Path | None = None
+    person: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """The run to carry out, and what the operator must know about it."""
+
+    run: Prepared
+    notes: list[str] = field(default_factory=list)
+
+
+def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -> Plan:
+    """Decide a replay. Raises HarkError with what is wrong, before anything was made."""
+    if os.geteuid() != 0:
+        raise KernelUnsupported(
+            "hark replay needs root",
+            f"the effective user id is {os.geteuid()}",
+            "sudo hark replay ...; the agent itself runs as you, without any privilege",
+        )
+    development = trust.check_tree()
+    start = parent.start
+    run = new_run_id()
+    person = _person(parent, options, outer)
+    cwd = _folder(parent, options, person)
+    policy = _policy(parent, options, person, cwd)
+    environment = tuple((bytes(k), bytes(v)) for k, v in start.get(_ENVIRONMENT, []))
+    notes: list[str] = []
+    with acting_as(person):
+        paths = _paths(parent, policy, person, cwd, environment)
+        destination = (
+            prepare.open_destination(options.out, run)
+            if options.out is not None
+            else Destination(fd=-1, name="", shown="")
+        )
+        key_fd = prepare.open_key(options.key)
+        notes += _workspace(parent, options)
+    notes += _grants(parent, paths)
+    prepared = Prepared(
+        run=run,
+        command=tuple(map(bytes, start[_ARGV])),
+        cwd=cwd,
+        person=person,
+        policy=policy,
+        paths=paths,
+        secrets=_secrets(parent, policy),
+        environment=environment,
+        redirects=(),
+        upstream_ca=b"",
+        capabilities=probe(),
+        destination=destination,
+        key_fd=key_fd,
+        tty=False,
+        development=development,
+        created_unix_ns=time.time_ns(),
+    )
+    return Plan(run=prepared, notes=notes)
+
+
+def _person(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -> Person:
+    if options.untrusted:
+        return find_person(options.person, outer)
+    uid, gid, name = parent.start[_PERSON]
+    person = find_person(str(name), outer)
+    if (person.uid, person.gid) != (uid, gid):
+        raise InputError(
+            f"{name} is another user here",
+            f"recorded with ids {uid}:{gid}, here {person.uid}:{person.gid}",
+        )
+    return person
+
+
+def _folder(parent: Parent, options: ReplayOptions, person: Person) -> str:
+    cwd = os.fsdecode(parent.start[_CWD])
+    if options.untrusted and cwd != os.getcwd():  # noqa: PTH109 - a string is what the plan carries
+        raise InputError(
+            f"the recording's folder is {cwd}", "a stranger's recording names no folder", "cd there"
+        )
+    with acting_as(person):
+        if not os.access(cwd, os.R_OK | os.X_OK, effective_ids=True):
+            raise InputError(
+                f"{person.name} cannot enter the folder {cwd}", "the recorded agent worked there"
+            )
+    return cwd
+
+
+def _policy(parent: Parent, options: ReplayOptions, person: Person, cwd: str) -> CompiledPolicy:
+    if options.untrusted:
+        chosen = RunOptions(command=(), policy=options.policy, workspace="overlay")
+        return prepare.policy_of(chosen, person, cwd)
+    if options.policy is not None:
+        raise InputError("--policy without --untrusted", "a replay has the recorded policy")
+    text = str(parent.start[_POLICY])
+    layer = parse_layer(text.encode(), source="the recorded policy", folder=cwd)
+    policy = compile_policy(layer.policy)
+    if policy.digest != parent.start[_DIGEST]:
+        raise PolicyError(
+            "the recorded policy means something else to this hark", "", "use the recording's hark"
+        )
+    if layer.policy.workspace == "direct":  # never the person's own files
+        return compile_policy(replace(layer.policy, workspace="overlay"))
+    return policy
+
+
+def _secrets(parent: Parent, policy: CompiledPolicy) -> tuple[Secret, ...]:
+    """Return the recorded placeholders. They stand for nothing: no request leaves."""
+    known = {str(name): str(text) for name, text in parent.start.get(_PLACEHOLDERS, [])}
+    return tuple(
+        Secret(binding=one, placeholder=known[one.name], value=_NO_VALUE)
+        for one in policy.secrets
+        if one.name in known
+    )
+
+
+def _paths(
+    parent: Parent,
+    policy: CompiledPolicy,
+    person: Person,
+    cwd: str,
+    environment: tuple[tuple[bytes, bytes], ...],
+) -> Paths:
+    values = dict(environment)
+    here = replace(person, path=values.get(b"PATH", person.path))
+    command = tuple(map(bytes, parent.start[_ARGV]))
+    return prepare.paths_of(command, policy, here, cwd, values)
+
+
+def _grants(parent: Parent, paths: Paths) -> list[str]:
+    then = {bytes(path) for path, _ in parent.start.get(_GRANTS, [])}
+    now = {os.fsencode(grant.path) for grant in (*paths.read, *paths.write)}
+    words = [("no longer shown", then - now), ("shown now and not then", now - then)]
+    return [f"{os.fsdecode(path)} is {what}" for what, some in words for path in sorted(some)]
+
+
+def _workspace(parent: Parent, options: ReplayOptions) -> list[str]:
+    """Check that the folders are what they were, unless the operator wants them as they are."""
+    if options.workspace == "current":
+        return ["the workspace is the current one, not the recorded"]
+    if options.untrusted:
+        raise InputError(
+            "a stranger's recording says nothing about your files",
+            "",
+            "--workspace=current runs against the files as they are",
+        )
+    if not parent.held:
+        raise InputError(
+            "the recording does not say what the workspace held",
+            "its agent worked on the folder itself, or an older hark recorded it",
+            "--workspace=current runs against the files as they are",
+        )
+    notes: list[str] = []
+    changed: list[str] = []
+    for held in parent.held:
+        found = folders.look(held)
+        changed += found.changed
+        notes += found.notes
+        if found.bundles:
+            folder = os.fsdecode(held.folder)
+            notes.append(
+                f"{found.bundles} recordings in {folder} were not there: the agent sees them"
+            )
+    if changed:
+        most = limits.REPLAY_SHOWN_ROWS
+        rest = [f"and {len(changed) - most} more"] if len(changed) > most else []
+        raise InputError(
+            "the workspace is not what it was when this was recorded",
+            "\n  ".join(["", *changed[:most], *rest]),
+            "--workspace=current runs against the files as they are",
+        )
+    return notes
+
+
+def standard_input(parent: Parent) -> int:
+    """Return a descriptor with the recorded standard input; it ends where that ended."""
+    data = b"".join(parent.bundle.read_body(part) for part in parent.stdin)
+    if not parent.stdin_ended and len(data) <= limits.REPLAY_STDIN_HELD_BYTES:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(writer, view) :]
+        return reader  # the writer stays open: nothing more comes, and no end
+    fd = os.memfd_create("hark-stdin", os.MFD_CLOEXEC)
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
