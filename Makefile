@@ -77,7 +77,13 @@ $(BUILD)/.native: $(NATIVE_SOURCES) $(NATIVE_PREREQS) $(VENV)/.run
 bytecode: $(VENV)/.run
 	$(Q)$(PY) -m compileall -q hark
 
-libexec: $(PROGRAMS) $(BPF_OBJECTS)
+SECCOMP := $(BUILD)/seccomp.bin
+$(SECCOMP): hark/launcher/seccomp.py $(VENV)/.run
+	$(call say,SECCOMP,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(PY) -m hark.launcher.seccomp > $@.new && mv $@.new $@
+
+libexec: $(PROGRAMS) $(BPF_OBJECTS) $(SECCOMP)
 	$(Q)mkdir -p $(VENV)/libexec
 	$(Q)for f in $^; do ln -sfn "../../$$f" "$(VENV)/libexec/$${f##*/}"; done
 
@@ -144,7 +150,7 @@ install: setup
 	$(Q)$(PREFIX)/lib/hark/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 	$(Q)install -d $(PREFIX)/lib/hark/libexec
 	$(Q)install -m 755 $(PROGRAMS) $(PREFIX)/lib/hark/libexec/
-	$(Q)install -m 644 $(BPF_OBJECTS) $(PREFIX)/lib/hark/libexec/
+	$(Q)install -m 644 $(BPF_OBJECTS) $(SECCOMP) $(PREFIX)/lib/hark/libexec/
 	$(Q)ln -sfn ../lib/hark/bin/hark $(PREFIX)/bin/hark
 	$(Q)chown -R root:root $(PREFIX)/lib/hark $(PREFIX)/bin/hark
 	$(Q)chmod -R go-w $(PREFIX)/lib/hark

@@ -8,12 +8,13 @@ next run does the rest (``csrc/sensors/hark_pins.h``).
 
 from __future__ import annotations
 
-import hashlib
 import os
 import select
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from blake3 import blake3
 
 from hark import limits
 from hark._native import ffi, lib
@@ -255,7 +256,7 @@ def _plan(place: Place | None, **fields: int) -> tuple[Any, list[Any]]:
     blob = _object_bytes()
     keep = [
         ffi.from_buffer(blob),
-        ffi.new("char[]", hashlib.sha256(blob).hexdigest().encode()),
+        ffi.new("char[]", blake3(blob).hexdigest().encode()),
         ffi.new("char[]", os.fsencode(place.pins)) if place else ffi.NULL,
         ffi.new("char[]", os.fsencode(place.state)) if place else ffi.NULL,
     ]

@@ -48,12 +48,20 @@ def create(runs: Path, run_id: str) -> RunDir:
     try:
         runs.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
-        lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = _new_lock(path)
         folder = os.open(runs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as exc:
         raise LaunchError(f"the run's folder {path} cannot be made", exc.strerror or "") from exc
     return RunDir(path, folder, lock)
+
+
+def _new_lock(path: Path) -> int:
+    """Make the lock file and hold it: under its name only when it is held, for ``reap`` to see."""
+    being_made = path / f".{LOCK_NAME}"
+    lock = os.open(being_made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    being_made.rename(path / LOCK_NAME)
+    return lock
 
 
 def make_layers(plan: LaunchPlan, fds: dict[str, int], person: Person) -> None:

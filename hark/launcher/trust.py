@@ -5,6 +5,8 @@ objects in ``libexec``, and every folder above any of them. ``HARK_DEV=1`` lifts
 development tree; the run's first event says so.
 """
 
+# ruff: noqa: PTH112, PTH114, PTH118, PTH120, PTH208
+# Strings: 500 paths at each start, and Path objects would cost 10 ms.
 from __future__ import annotations
 
 import os
@@ -48,43 +50,57 @@ def check_tree(environment: Mapping[str, str] | None = None) -> bool:
     return False
 
 
-def _what_runs() -> list[Path]:
+def _what_runs() -> list[str]:
     # An editable install puts the name of a path hook there: no folder, and not relative to here.
-    found = [Path(entry) for entry in sys.path if entry and not entry.startswith("__editable__.")]
-    found += [
-        Path(file)
-        for module in list(sys.modules.values())
-        if isinstance(file := getattr(module, "__file__", None), str)
-    ]
-    folder = libexec("")
-    found += [folder, Path(sys.executable)]
-    if folder.is_dir():
-        found += list(folder.iterdir())
+    found = [entry for entry in sys.path if entry and not entry.startswith("__editable__.")]
+    for module in list(sys.modules.values()):
+        for name in ("__file__", "__cached__"):
+            file = getattr(module, name, None)
+            if isinstance(file, str):
+                found.append(file)
+    folder = str(libexec(""))
+    found += [folder, sys.executable]
+    if os.path.isdir(folder):
+        found += [os.path.join(folder, name) for name in os.listdir(folder)]
     return found
 
 
-def first_untrusted(paths: Iterable[Path]) -> tuple[Path, str] | None:
+def first_untrusted(paths: Iterable[Path | str]) -> tuple[Path, str] | None:
     """Return the first path that someone but root can change, with the reason.
 
     A link's own folders and its target's are both looked at. Pure but for stat(2).
     """
-    good: set[Path] = set()
-    for path in paths:
-        for step in (path, path.resolve()):
-            for part in (step, *step.parents):
-                if part in good:
-                    break
-                reason = _weakness(part)
-                if reason:
-                    return part, reason
-                good.add(part)
+    good: set[str] = set()
+    folders: dict[str, str] = {}  # without links, by their names
+    for path in map(os.path.abspath, paths):
+        folder, name = os.path.split(path)
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        for step in (path, os.path.join(folders[folder], name), *_target(path)):
+            if bad := _first_weak(step, good):
+                return bad
     return None
 
 
-def _weakness(path: Path) -> str:
+def _target(path: str) -> list[str]:
+    """Return where a link leads in the end; nothing for what is no link."""
+    return [os.path.realpath(path)] if os.path.islink(path) else []
+
+
+def _first_weak(path: str, good: set[str]) -> tuple[Path, str] | None:
+    """Look at a path and the folders above it, up to one that is known to be good."""
+    while path not in good:
+        if reason := _weakness(path):
+            return Path(path), reason
+        good.add(path)
+        path = os.path.dirname(path)
+    return None
+
+
+def _weakness(path: str) -> str:
     """Say why a file or folder is not root's alone; "" when it is, or is not there."""
     try:
-        st = path.lstat()
+        st = os.lstat(path)
     except OSError:
         return ""
     if stat.S_ISLNK(st.st_mode):

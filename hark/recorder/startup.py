@@ -43,7 +43,7 @@ from hark.launcher.plan import (
     compile_plan,
 )
 from hark.launcher.process import Launcher
-from hark.launcher.seccomp import compile_filter
+from hark.launcher.seccomp import load_filter
 from hark.launcher.sources import open_sources
 from hark.locations import HOST_KEY, RUNS
 from hark.mediator import broker
@@ -291,7 +291,7 @@ def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
         slot=slot,
         workspace=run.cwd,
         workspace_mode=policy.workspace,
-        seccomp=compile_filter(),
+        seccomp=load_filter(),
         limits=run.policy.limits,
         read=run.paths.read,
         write=run.paths.write,

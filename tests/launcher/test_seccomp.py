@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import errno
 import platform
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hark.launcher import seccomp
+from hark.locations import libexec
 from launcher.cbpf import ALLOW, ERRNO, I386, KILL_PROCESS, decide
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 if platform.machine() != "x86_64":
     pytest.skip("numbers of x86-64", allow_module_level=True)
@@ -148,3 +153,27 @@ def test_every_rule_is_in_force_and_named():
     assert seccomp.digest() != seccomp.digest(seccomp.DENY[1:])
     assert all(rule.reason for rule in seccomp.DENY)
     assert seccomp.compile_filter() == BLOB
+
+
+def test_the_built_program_is_used_only_when_it_is_of_these_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(seccomp, "libexec", lambda name: tmp_path / name)
+    compiled = []
+    monkeypatch.setattr(seccomp, "compile_filter", lambda: compiled.append(1) or BLOB)
+    file = tmp_path / seccomp.BUILT
+    good = seccomp.built()
+    compiled.clear()
+    file.write_bytes(good)
+    assert (seccomp.load_filter(), compiled) == (BLOB, [])
+    for bad in (None, b"", good[:-8], good + bytes(8), bytes(16) + good[16:]):
+        file.unlink(missing_ok=True)
+        if bad is not None:
+            file.write_bytes(bad)
+        assert (seccomp.load_filter(), compiled.pop()) == (BLOB, 1)
+
+
+def test_what_make_build_wrote_is_what_would_be_compiled():
+    file = libexec(seccomp.BUILT)
+    assert file.read_bytes() == seccomp.built()
+    assert seccomp.load_filter() == BLOB
