@@ -7,6 +7,7 @@ docs/spec/records.md. Text of the agent is escaped on every output.
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from hark.cli.bundle_argument import add_bundle_argument, find_bundle
 from hark.cli.fields import field_lines, field_names, json_item, kind_name, text_item
 from hark.cli.printable import printable
 from hark.errors import InputError
+from hark.kernel import syscalls
 
 if TYPE_CHECKING:
     import argparse
@@ -192,8 +194,22 @@ class _View:
                 for key, item in payload.items()
                 if key > 3  # noqa: PLR2004 - common keys have their own columns
             ]
-        return printable(" ".join(words), _SUMMARY_MAX)
+            words.append(_call(payload))
+        return printable(" ".join(words).rstrip(), _SUMMARY_MAX)
 
     def _request(self, payload: dict[int, Any]) -> str:
         method, host, target = (text_item("", payload.get(key), _FIELD_MAX) for key in (6, 5, 7))
         return f"{method} {host}{target}"
+
+
+def _call(payload: dict[int, Any]) -> str:
+    """Return names for the numbers of a system call that seccomp stopped."""
+    match payload:
+        case {4: "seccomp", 7: int() as nr}:
+            call = syscalls.name(nr | (syscalls.IA32 if payload.get(18) else 0))
+        case _:
+            return ""
+    match payload.get(8):
+        case int() as code if code in errno.errorcode:
+            return f"({call}: {errno.errorcode[code]})"
+    return f"({call})"

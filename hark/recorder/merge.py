@@ -18,6 +18,7 @@ connect before its SYN leaves, so a connect belonging to an accept that was read
 
 from __future__ import annotations
 
+import errno
 import heapq
 from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from hark import limits
 from hark.bundle.events import Key, Kind
 from hark.kernel import records as kernel
+from hark.kernel import syscalls
 from hark.mediator import records as mediator
 from hark.policy import control
 from hark.recorder import notice, translate
@@ -44,6 +46,7 @@ _TCP = 6
 _UDP = 17
 _CLOSED_CONNS_KEPT = 1024  # a dial result may come after its connection's end
 _KERNEL_FIRST = 0  # rank at equal times: a connect comes before its accept
+_ABSENT = "syscall_absent"  # answered as by a kernel that lacks the call: libraries probe so
 _REJECTED_CA = "client_rejected_ca"
 _BROKEN_HANDSHAKES = frozenset({_REJECTED_CA, "tls_handshake"})
 _RECORD_BYTES = 256  # what a held record costs beside its data
@@ -244,7 +247,7 @@ class Merger:
             heapq.heappop(self._heap)
             self._bytes -= item.bytes
             for event in self._emitters[type(item.record)](item):
-                self.totals[event.kind.name.lower()] += 1
+                self.totals[_counted_as(event)] += 1
                 yield event
 
     def process(self, record: kernel.SyscallCount) -> Actor | None:
@@ -363,7 +366,11 @@ class Merger:
 
     def _syscall_refused(self, item: _Item) -> Iterator[Merged]:
         record: kernel.SyscallRefused = item.record
-        payload = translate.syscall_denied(record, "syscall_refused", record.errno)
+        absent = record.errno == errno.ENOSYS
+        reason = _ABSENT if absent else "syscall_refused"
+        payload = translate.syscall_denied(record, reason, record.errno)
+        if not absent:
+            self.notices.refused("system_call", _call_name(record), "")
         task = record.head.task
         what = (task.tgid, task.start_ns, record.nr, record.errno, record.ia32)
         yield from self._unless_repeated(what, self._by_task(Kind.DENIED, record.head, payload))
@@ -371,6 +378,7 @@ class Merger:
     def _syscall_killed(self, item: _Item) -> Iterator[Merged]:
         record: kernel.SyscallKilled = item.record
         payload = translate.syscall_denied(record, "syscall_killed", None)
+        self.notices.refused("system_call", f"{_call_name(record)}, killed", "")
         yield self._by_task(Kind.DENIED, record.head, payload)
         yield self._by_task(Kind.SIGNAL, record.head, {4: _SIGSYS, 5: "seccomp"})
 
@@ -605,6 +613,17 @@ class Merger:
 def _with_actor(payload: Payload, actor: Actor | None) -> Payload:
     value = actor.value() if actor is not None else None
     return translate.compact({**{int(k): v for k, v in payload.items()}, 1: value})
+
+
+def _counted_as(event: Merged) -> str:
+    """Return the total an event counts to. Only what was denied counts as a denial."""
+    if event.kind is Kind.DENIED and event.payload.get(5) == _ABSENT:
+        return "syscalls_absent"
+    return event.kind.name.lower()
+
+
+def _call_name(record: kernel.SyscallRefused | kernel.SyscallKilled) -> str:
+    return syscalls.name(record.nr | (syscalls.IA32 if record.ia32 else 0))
 
 
 def _conn_tuple(record: mediator.ConnOpen) -> tuple[bytes, int, bytes, int]:

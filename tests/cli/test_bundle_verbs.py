@@ -232,6 +232,23 @@ def test_a_checked_proof_names_its_fields(capsys: pytest.CaptureFixture[str]):
     assert "payload:       [1, a]" in shown[2]
 
 
+def test_inspect_names_the_calls_that_seccomp_stopped(capsys: pytest.CaptureFixture[str]):
+    rows_bundle(
+        [
+            (11, 1, {4: "seccomp", 5: "syscall_absent", 7: 435, 8: 38}),
+            (11, 2, {4: "seccomp", 5: "syscall_refused", 7: 250, 8: 1}),
+            (11, 3, {4: "seccomp", 5: "syscall_killed", 7: 20, 18: True}),
+            (11, 4, {4: "seccomp", 7: 1 << 40, 8: [HOSTILE]}),
+        ]
+    )
+    _, out, _ = hark(capsys, "inspect", "r.hark")
+    rows = out.splitlines()[1:]
+    assert rows[0].endswith("reason=syscall_absent syscall=435 errno=38 (clone3: ENOSYS)")
+    assert rows[1].endswith("(keyctl: EPERM)")
+    assert rows[2].endswith("(i386 20)")
+    assert "syscall 1099511627776" in rows[3]
+
+
 def test_prove_refuses(capsys: pytest.CaptureFixture[str]):
     hark(capsys, "synth", "run.hark")
     assert hark(capsys, "prove", "run.hark")[0] == 2

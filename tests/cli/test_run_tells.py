@@ -37,3 +37,23 @@ def test_a_client_that_rejects_the_ca_is_told_what_to_set(world: World):
     conns = recording.kind("conn")
     assert [raw(conn["sni"]) for conn in conns] == [b"news.example"] * 2
     assert not [conn for conn in conns if "tls" in conn.fields]
+
+
+PROBE = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print([(libc.syscall(nr, 0, 0), ctypes.get_errno()) for nr in (435, 250)])  # clone3, keyctl
+"""
+
+
+def test_a_probe_that_was_answered_is_no_refusal(world: World):
+    done = world.run("/usr/bin/python3", "-c", PROBE)
+    assert (done.status, done.text) == (0, "[(-1, 38), (-1, 1)]\n"), done.stderr
+    assert "hark: refused: system call keyctl" in done.stderr.splitlines()
+    assert "clone3" not in done.stderr
+    recording = world.recording()
+    calls = {(e["syscall"], e["reason"]) for e in recording.kind("denied")}
+    assert {(435, "syscall_absent"), (250, "syscall_refused")} <= calls
+    (end,) = recording.kind("run_end")
+    assert end["totals"]["denied"] == 1
+    assert end["totals"]["syscalls_absent"] >= 1

@@ -398,6 +398,25 @@ def test_a_tuple_of_another_network_namespace_names_nothing():
     assert conns == ["conn@3 -", "conn@6 20/20:?"]
 
 
+def test_a_call_answered_as_absent_is_on_record_and_no_denial():
+    run = Playbook()
+    probe = k.SyscallRefused(head=khead(1, 20, 21), nr=435, errno=38, ia32=False)
+    keyctl = dataclasses.replace(probe, nr=250, errno=1)
+    killed = k.SyscallKilled(head=khead(2, 20), nr=20, ia32=True)
+    run.at(2, *[probe] * (limits.DENIALS_ONE_BY_ONE + 5), keyctl, killed)
+    run.end()
+    denied = [e.payload for e in run.out if e.kind is Kind.DENIED]
+    assert [p[5] for p in denied if p[7] == 435] == ["syscall_absent"] * limits.DENIALS_ONE_BY_ONE
+    assert [p[5] for p in denied if p[7] != 435] == ["syscall_refused", "syscall_killed"]
+    assert run.merger.totals["denied"] == 2
+    assert run.merger.totals["syscalls_absent"] == limits.DENIALS_ONE_BY_ONE
+    assert [(p[5], p[19]) for _, p in run.merger.repeats()] == [("syscall_absent", 5)]
+    assert run.merger.notices.lines() == [
+        "hark: refused: system call keyctl",
+        "hark: refused: system call i386 20, killed",
+    ]
+
+
 def test_equal_refusals_are_told_one_by_one_up_to_a_bound_and_then_counted():
     run = Playbook()
     call = k.SyscallRefused(head=khead(1, 20, 21), nr=425, errno=1, ia32=False)
