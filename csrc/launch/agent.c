@@ -138,6 +138,9 @@ int step_rlimit(struct launch *l, const struct plan_op *op, struct hark_err *err
 	want.rlim_max = hark_cur_u64(&cur);
 	if (getrlimit((__rlimit_resource_t)resource, &have) < 0)
 		return hark_err_set(err, errno, "rlimit %u: %s", resource, strerror(errno));
+	/* A core limit of 1 is stricter than 0: no file, and no core program of the host. */
+	if (resource == RLIMIT_CORE && want.rlim_max == 1 && !setrlimit(RLIMIT_CORE, &want))
+		return 0;
 	if (want.rlim_max > have.rlim_max) /* raising needs CAP_SYS_RESOURCE: keep the lower one */
 		want.rlim_max = have.rlim_max;
 	if (want.rlim_cur > want.rlim_max)

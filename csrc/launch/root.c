@@ -32,6 +32,8 @@ int umount2(const char *target, int flags);
 enum {
 	LAYER_PATH = 320,
 	DEV_BYTES = 65536,
+	INODE_BYTES = 4096,
+	INODES_LEAST = 1024,
 	RO = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
 	RW = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV
 };
@@ -109,15 +111,21 @@ static int act_as(uint32_t owner, struct hark_err *err)
 	return 0;
 }
 
+/* Empty files cost kernel memory that `size` does not count: their number is bounded too. */
 static int new_tmpfs(const char *mode, uint32_t uid, uint32_t gid, uint64_t bytes,
 		     unsigned int attr, struct hark_err *err)
 {
+	const uint64_t inodes = bytes / INODE_BYTES;
 	char size[32];
+	char files[32];
 	char u[16];
 	char g[16];
-	const struct fs_opt opts[] = {{"mode", mode}, {"size", size}, {"uid", u}, {"gid", g}, {0}};
+	const struct fs_opt opts[] = {{"mode", mode}, {"size", size},       {"uid", u},
+				      {"gid", g},     {"nr_inodes", files}, {0}};
 
 	(void)snprintf(size, sizeof(size), "%llu", (unsigned long long)bytes);
+	(void)snprintf(files, sizeof(files), "%llu",
+		       (unsigned long long)(inodes > INODES_LEAST ? inodes : INODES_LEAST));
 	(void)snprintf(u, sizeof(u), "%u", uid);
 	(void)snprintf(g, sizeof(g), "%u", gid);
 	return fs_new("tmpfs", opts, attr, err);
@@ -360,6 +368,23 @@ int step_tree(struct launch *l, const struct plan_op *op, struct hark_err *err)
 	return r;
 }
 
+/* A socket or device mounted read-only still works: only the file it was when granted will do. */
+static int clone_file(const struct source *src, bool idmap_optional, struct hark_err *err)
+{
+	hark_autofd mnt = clone_mount(src->fd, src->path, src->userns, RO, err);
+	struct stat st;
+
+	if (mnt == -2 && idmap_optional) {
+		hark_err_init(err);
+		mnt = clone_mount(src->fd, src->path, -1, RO, err);
+	}
+	if (mnt < 0)
+		return -1;
+	if (fstat(mnt, &st) < 0 || !S_ISREG(st.st_mode))
+		return hark_err_set(err, EINVAL, "%s: not a regular file", src->path);
+	return hark_fd_take(&mnt);
+}
+
 int step_one_file(struct launch *l, const struct plan_op *op, struct hark_err *err)
 {
 	struct hark_cur cur = op->body;
@@ -369,11 +394,7 @@ int step_one_file(struct launch *l, const struct plan_op *op, struct hark_err *e
 	hark_autofd mnt = -1;
 
 	hark_err_init(&mine);
-	mnt = clone_mount(src.fd, src.path, src.userns, RO, &mine);
-	if (mnt == -2 && (op->flags & HARK_OPF_IDMAP_OPTIONAL)) {
-		hark_err_init(&mine);
-		mnt = clone_mount(src.fd, src.path, -1, RO, &mine);
-	}
+	mnt = clone_file(&src, op->flags & HARK_OPF_IDMAP_OPTIONAL, &mine);
 	if (mnt < 0) {
 		if ((op->flags & HARK_OPF_OPTIONAL) && mine.err == ENOENT)
 			return 0;
@@ -424,11 +445,12 @@ static int dev_links(struct launch *l, struct hark_err *err)
 	return 0;
 }
 
-/* A terminal of its own: with one from outside `tty` would say "not a tty". */
+/* A terminal of its own: with one from outside `tty` would say "not a tty". Their number comes out
+ * of one pool of the machine (kernel.pty.max), which no run may empty. */
 static int dev_pts(struct launch *l, struct hark_err *err)
 {
 	static const struct fs_opt opts[] = {
-		{"newinstance", NULL}, {"ptmxmode", "0666"}, {"mode", "0620"}, {0}};
+		{"newinstance", NULL}, {"ptmxmode", "0666"}, {"mode", "0620"}, {"max", "256"}, {0}};
 	hark_autofd mnt = fs_new("devpts", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err);
 
 	return mnt < 0 ? -1 : attach_in(l, mnt, "/dev/pts", err);

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Literal
 
 from hark import limits
 from hark.errors import InputError, KernelUnsupported
-from hark.launcher import landlock, network, ops
+from hark.launcher import landlock, network, ops, seccomp
 from hark.launcher.ids import AGENT_OF_ROOT, IdMaps, Slot, agent_ids, id_maps, kernel_id
 from hark.launcher.ops import NO_INDEX, Flag, IdRange, Op
 from hark.locations import RUNS, RUNTIME
+from hark.policy.environment import NAME_FOR_ROOT
 from hark.values import dataclass, field
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ __all__ = [
 ]
 
 CGROUP_PREFIX = "hark-"
-AGENT_NAME = "hark"
 LAYERS = "layers"  # folder of the run's folder: 0 workspace, 1.. write paths
 _HOME = "home"
 _KERNEL = ("/proc", "/dev", "/sys")
@@ -201,7 +201,7 @@ def compile_plan(request: LaunchRequest, caps: Capabilities, host: HostFacts) ->
         ops=tuple(b.ops),
         fds=tuple(b.fds),
         downgrades=tuple(b.downgrades),
-        notes=tuple(_hidden_mounts(request, host)),
+        notes=(*_direct_notes(request), *_hidden_mounts(request, host)),
     )
 
 
@@ -240,6 +240,17 @@ def _check_paths(request: LaunchRequest) -> None:
 
 def _is_system(path: str) -> bool:
     return path in _OWN_INSIDE or any(inside(path, p) for p in (*_KERNEL, "/run", *_SHARED))
+
+
+def _direct_notes(request: LaunchRequest) -> list[str]:
+    if request.workspace_mode != "direct":
+        return []
+    return [
+        (
+            "direct workspace: the agent has no unix sockets, since those of the host would be in"
+            " reach, and cannot set setuid or setgid bits"
+        )
+    ]
 
 
 def _hidden_mounts(request: LaunchRequest, host: HostFacts) -> list[str]:
@@ -381,10 +392,10 @@ def _accounts(b: _Builder) -> list[GivenFile]:
     out = []
     person = b.request.person
     if person.uid == 0:
-        line = f"{AGENT_NAME}:x:{b.uid}:{b.gid}::{person.home}:{person.shell}\n".encode()
+        line = f"{NAME_FOR_ROOT}:x:{b.uid}:{b.gid}::{person.home}:{person.shell}\n".encode()
         out.append(GivenFile("/etc/passwd", _ended(b.host.passwd) + line))
     if person.gid == 0:
-        line = f"{AGENT_NAME}:x:{AGENT_OF_ROOT}:\n".encode()
+        line = f"{NAME_FOR_ROOT}:x:{AGENT_OF_ROOT}:\n".encode()
         out.append(GivenFile("/etc/group", _ended(b.host.group) + line))
     return out
 
@@ -501,7 +512,8 @@ def _agent(b: _Builder) -> None:
         names = ("stdin", "stdout", "stderr")
         stdin, stdout, stderr = (b.fd(name) for name in names)
         b.ops.append(ops.Stdio(stdin=stdin, stdout=stdout, stderr=stderr, uid=b.kuid, gid=b.kgid))
-    b.ops.append(ops.Rlimit(resource=resource.RLIMIT_CORE, soft=0, hard=0))
+    # 1, not 0: a core program of the host (core_pattern "|...") is started at any other limit.
+    b.ops.append(ops.Rlimit(resource=resource.RLIMIT_CORE, soft=1, hard=1))
     if r.limits.open_files:
         n = r.limits.open_files
         b.ops.append(ops.Rlimit(resource=resource.RLIMIT_NOFILE, soft=n, hard=n))
@@ -514,9 +526,15 @@ def _agent(b: _Builder) -> None:
     b.ops += _landlock(b)
     b.ops += [
         ops.Env(strings=tuple(name + b"=" + value for name, value in r.env)),
-        ops.Seccomp(blob=r.seccomp),
+        ops.Seccomp(blob=_filter(r)),
         ops.Exec(file=r.file, argv=r.argv),
     ]
+
+
+def _filter(request: LaunchRequest) -> bytes:
+    if request.workspace_mode == "direct":
+        return seccomp.prepend(seccomp.DIRECT, request.seccomp)
+    return request.seccomp
 
 
 def _landlock(b: _Builder) -> list[Op]:

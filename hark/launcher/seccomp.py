@@ -6,7 +6,10 @@ for socket families. Numbers that this list does not know are ENOSYS, so a new s
 newer kernel is not open by accident; calls of a foreign architecture kill the process.
 
 Arguments are compared in their low 32 bits only, as the kernel reads them: a compare of all 64
-would miss ``TIOCSTI | 1 << 32``.
+would miss ``TIOCSTI | 1 << 32``. Only ``greater`` looks at all 64, which refuses more, never less.
+
+``DIRECT`` comes on top where the workspace is the host's own folder. There a setuid bit would be in
+force on the host, and a socket that a program of the host has bound could be called.
 """
 
 from __future__ import annotations
@@ -21,7 +24,16 @@ from hark.errors import KernelUnsupported
 from hark.locations import libexec
 from hark.values import dataclass
 
-__all__ = ["DENY", "Condition", "Deny", "compile_filter", "digest", "load_filter"]
+__all__ = [
+    "DENY",
+    "DIRECT",
+    "Condition",
+    "Deny",
+    "compile_filter",
+    "digest",
+    "load_filter",
+    "prepend",
+]
 
 BUILT = "seccomp.bin"  # in libexec: the digest of its rules and of its program, then the program
 _DIGEST = 16
@@ -36,13 +48,15 @@ HOLE = (337, 423)  # never assigned on x86-64
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 _AF_MAX = 47
-_NETLINK_MAX = 22
 _CLONE_NEW = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 _TIOCSTI, _TIOCSETD, _TIOCLINUX = 0x5412, 0x5423, 0x541C
 _PR_SET_MM = 35
-_SOCK_RAW, _SOCK_RDM, _SOCK_PACKET = 3, 4, 10
+_SOCK_RAW, _SOCK_RDM, _SOCK_SEQPACKET, _SOCK_DCCP, _SOCK_PACKET = 3, 4, 5, 6, 10
 _SOCK_TYPE_MASK = 0xF
-_IPPROTO_MPTCP = 262
+_IPPROTO_UDP = 17
+_RLIMIT_CORE = 4
+_S_ISUID_ISGID = (0o4000, 0o2000)
+_O_CREAT, _O_TMPFILE = 0o100, 0o20000000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +96,53 @@ def _families() -> tuple[Deny, ...]:
         if family not in allowed
     ]
     out.append(Deny("socket", no, (Condition(0, 0, _AF_MAX, greater=True),), "socket family"))
-    out += [
-        Deny("socket", errno.EPERM, (_is(0, AF_NETLINK), _is(2, protocol)), "netlink protocol")
-        for protocol in range(1, _NETLINK_MAX + 1)  # all but NETLINK_ROUTE, which getifaddrs needs
-    ]
+    # Of netlink only NETLINK_ROUTE, 0, which getifaddrs needs.
+    route = (_is(0, AF_NETLINK), Condition(2, 0, 0, greater=True))
+    out.append(Deny("socket", errno.EPERM, route, "netlink protocol"))
     for family in (AF_INET, AF_INET6):
         out += [
             Deny("socket", errno.EPERM, (_is(0, family), _is(1, kind, _SOCK_TYPE_MASK)), "raw")
-            for kind in (_SOCK_RAW, _SOCK_RDM, _SOCK_PACKET)
+            for kind in (_SOCK_RAW, _SOCK_RDM, _SOCK_SEQPACKET, _SOCK_DCCP, _SOCK_PACKET)
         ]
-        mptcp = (_is(0, family), _is(2, _IPPROTO_MPTCP))
-        out.append(Deny("socket", errno.EPROTONOSUPPORT, mptcp, "multipath TCP"))
+        # SCTP, DCCP, UDP-Lite, L2TP, SMC, MPTCP: nobody mediates them, and asking for one may
+        # load its module.
+        other = (_is(0, family), Condition(2, 0, _IPPROTO_UDP, greater=True))
+        out.append(Deny("socket", errno.EPROTONOSUPPORT, other, "neither TCP nor UDP"))
+    # socketpair makes two sockets of its family before it says that the family has no pairs.
+    pairs = (_is(0, 0), Condition(0, 0, AF_UNIX, greater=True))
+    out += [Deny("socketpair", no, (pair,), "socket family") for pair in pairs]
     return tuple(out)
+
+
+def _core_limit() -> tuple[Deny, ...]:
+    """Lowering the core limit from 1 to 0 would let a crash start the host's core program.
+
+    Programs that switch core files off (ssh-agent, gpg) take a refusal for fatal: they are told
+    that it is done, which it is.
+    """
+    new = Condition(2, 0, 0, greater=True)
+    reason = "no core program of the host"
+    return (
+        Deny("setrlimit", 0, (_is(0, _RLIMIT_CORE),), reason),
+        Deny("prlimit64", 0, (_is(1, _RLIMIT_CORE), new), reason),
+    )
+
+
+def _set_id_modes() -> tuple[Deny, ...]:
+    """Every call that can give a file the setuid or setgid bit, by number."""
+    chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat = 90, 91, 268, 452, 85, 133, 259
+    modes = {chmod: 1, fchmod: 1, fchmodat: 2, fchmodat2: 2, creat: 1, mknod: 1, mknodat: 2}
+    opening = {2: (1, 2), 257: (2, 3)}  # open, openat: their flags and mode
+    reason = "a set-id bit on the host's own file"
+    out = []
+    for bit in _S_ISUID_ISGID:
+        out += [Deny(c, errno.EPERM, (_is(a, bit, bit),), reason) for c, a in modes.items()]
+        out += [
+            Deny(c, errno.EPERM, (_is(flags, new, new), _is(mode, bit, bit)), reason)
+            for c, (flags, mode) in opening.items()
+            for new in (_O_CREAT, _O_TMPFILE)
+        ]
+    return (*out, Deny(437, errno.ENOSYS, (), "openat2: a filter cannot read its mode"))
 
 
 DENY: tuple[Deny, ...] = (
@@ -140,7 +189,13 @@ DENY: tuple[Deny, ...] = (
     Deny("ioctl", errno.EPERM, (_is(1, _TIOCLINUX),), "TIOCLINUX"),
     Deny("ioctl", errno.EPERM, (_is(1, _TIOCSETD),), "TIOCSETD"),
     Deny("prctl", errno.EPERM, (_is(0, _PR_SET_MM),), "PR_SET_MM"),
+    *_core_limit(),
     *_families(),
+)
+
+DIRECT: tuple[Deny, ...] = (
+    *_set_id_modes(),
+    Deny(41, errno.EAFNOSUPPORT, (_is(0, AF_UNIX),), "socket: the host's own are in reach"),
 )
 
 
@@ -212,6 +267,34 @@ def _arguments(seccomp: object, conditions: tuple[Condition, ...]) -> list[objec
         arg(c.argument, greater, c.value) if c.greater else arg(c.argument, masked, c.mask, c.value)
         for c in conditions
     ]
+
+
+def prepend(rules: tuple[Deny, ...], program: bytes) -> bytes:
+    """Return ``program`` with these rules decided before it. Pure.
+
+    Each rule names its call by number and compares masked arguments only; jumps lead forward, so
+    the program behind stays as it is.
+    """
+    out = [step for rule in rules for step in _tests(rule)]
+    skip = [(0x20, 0, 0, 4), (0x15, 1, 0, _ARCH), (0x05, 0, 0, len(out))]  # foreign: to program
+    return b"".join(struct.pack("=HBBI", *step) for step in (*skip, *out)) + program
+
+
+def _tests(rule: Deny) -> list[tuple[int, int, int, int]]:
+    """Load, compare, and refuse; a comparison that fails goes on behind the refusal."""
+    load, mask, jeq = 0x20, 0x54, 0x15
+    if not isinstance(rule.call, int) or any(c.greater for c in rule.when):
+        raise ValueError("a rule to prepend has a number and masked arguments")
+    left = 3 * len(rule.when)  # instructions between the first comparison and the refusal
+    out = [(load, 0, 0, 0), (jeq, 0, left + 1, rule.call)]
+    for c in rule.when:
+        left -= 3
+        out += [
+            (load, 0, 0, 16 + 8 * c.argument),
+            (mask, 0, 0, c.mask),
+            (jeq, 0, left + 1, c.value),
+        ]
+    return [*out, (0x06, 0, 0, 0x00050000 | rule.errno)]
 
 
 def _prologue() -> bytes:

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 __all__ = [
     "CA_PATH",
     "CA_VARIABLES",
+    "NAME_FOR_ROOT",
     "BindTarget",
     "agent_environment",
     "ca_bind_targets",
     "expand_path",
 ]
+
+# The user database inside knows the agent by this name when the person is root: it is never root.
+NAME_FOR_ROOT = "hark"
 
 CA_PATH = "/etc/hark/ca.pem"  # inside: the run's CA and nothing else, since all TLS is mediated
 
@@ -90,15 +94,19 @@ def agent_environment(
     found |= {
         b"HARK": b"1",
         b"HOME": person.home.encode(),
-        b"LOGNAME": person.name.encode(),
+        b"LOGNAME": _name_inside(person),
         b"PATH": person.path,
         b"SHELL": person.shell.encode(),
-        b"USER": person.name.encode(),
+        b"USER": _name_inside(person),
     }
     found |= {name.encode(): value.encode() for name, value in CA_VARIABLES.items()}
     found |= {s.binding.env.encode(): s.placeholder.encode() for s in secrets}
     check_values(found)
     return tuple(sorted(found.items()))
+
+
+def _name_inside(person: Person) -> bytes:
+    return (NAME_FOR_ROOT if person.uid == 0 else person.name).encode()
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -221,7 +221,7 @@ def test_limits_go_where_the_host_has_them():
     assert only(found, ops.LimitV2) == [ops.LimitV2(file="pids.max", value="64")]
     (v1,) = only(found, ops.LimitV1)
     assert (v1.path, v1.file) == ("/sys/fs/cgroup/memory/own/hark-01TEST", "memory.limit_in_bytes")
-    assert {(r.resource, r.hard) for r in only(found, ops.Rlimit)} == {(4, 0), (7, 256)}
+    assert {(r.resource, r.hard) for r in only(found, ops.Rlimit)} == {(4, 1), (7, 256)}
     found = list(compile_plan(REQUEST, CAPS, replace(HOST, pids_v2=False)).ops)
     assert (6, 64) in {(r.resource, r.hard) for r in only(found, ops.Rlimit)}
 

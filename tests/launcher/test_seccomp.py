@@ -19,7 +19,9 @@ if platform.machine() != "x86_64":
     pytest.skip("numbers of x86-64", allow_module_level=True)
 
 BLOB = seccomp.compile_filter()
+DIRECT = seccomp.prepend(seccomp.DIRECT, BLOB)
 SOCKET, IOCTL, CLONE, PRCTL = 41, 16, 56, 157
+SOCKETPAIR, SETRLIMIT, PRLIMIT64 = 53, 160, 302
 HIGH = 1 << 32
 
 
@@ -121,7 +123,12 @@ def test_socket_types_and_protocols(high: int, flags: int):
         assert decide(BLOB, SOCKET, (family, 2 | flags, 17)) == ALLOW
         mptcp = decide(BLOB, SOCKET, (family, 1 | flags, 262 | high))
         assert mptcp == ERRNO | errno.EPROTONOSUPPORT
-    for protocol in range(1, 23):
+        for kind in (5, 6):  # SCTP, DCCP
+            assert decide(BLOB, SOCKET, (family, kind | flags | high, 0)) == refused
+        for protocol in (33, 115, 132, 136, 255, 256):  # DCCP L2TP SCTP UDP-Lite raw SMC
+            got = decide(BLOB, SOCKET, (family, 2 | flags, protocol | high))
+            assert got == ERRNO | errno.EPROTONOSUPPORT
+    for protocol in range(1, 33):
         assert decide(BLOB, SOCKET, (16, 3 | flags, protocol | high)) == refused
     assert decide(BLOB, SOCKET, (16, 3 | flags, 0)) == ALLOW
 
@@ -177,3 +184,53 @@ def test_what_make_build_wrote_is_what_would_be_compiled():
     file = libexec(seccomp.BUILT)
     assert file.read_bytes() == seccomp.built()
     assert seccomp.load_filter() == BLOB
+
+
+@pytest.mark.parametrize("high", [0, HIGH, 0xFFFFFFFF << 32])
+def test_pairs_are_of_unix_sockets_alone(high: int):
+    assert decide(BLOB, SOCKETPAIR, (1, 1, 0)) == ALLOW
+    for family in (0, 2, 10, 16, 17, 21, 30, 40, 43):
+        assert decide(BLOB, SOCKETPAIR, (family | high, 1, 0)) == ERRNO | errno.EAFNOSUPPORT
+
+
+@pytest.mark.parametrize("high", [0, HIGH, 0xFFFFFFFF << 32])
+def test_the_core_limit_stays_and_nobody_is_told(high: int):
+    assert decide(BLOB, SETRLIMIT, (4 | high, 0x7000)) == ERRNO | 0
+    assert decide(BLOB, PRLIMIT64, (0, 4 | high, 0x7000)) == ERRNO | 0
+    assert decide(BLOB, PRLIMIT64, (0, 4 | high, 1 << 32)) == ERRNO | 0
+    assert decide(BLOB, PRLIMIT64, (0, 4 | high, 0, 0x7000)) == ALLOW  # reading it
+    assert decide(BLOB, PRLIMIT64, (0, 7 | high, 0x7000)) == ALLOW
+
+
+@pytest.mark.parametrize("high", [0, HIGH, 0xFFFFFFFF << 32])
+@pytest.mark.parametrize("bit", [0o4000, 0o2000, 0o6000])
+def test_set_id_bits_are_refused_where_the_host_would_see_them(bit: int, high: int):
+    for nr, before in ((90, 1), (91, 1), (268, 2), (452, 2), (85, 1), (133, 1), (259, 2)):
+        args = (0,) * before
+        assert decide(DIRECT, nr, (*args, bit | 0o755 | high)) == ERRNO | errno.EPERM
+        assert decide(DIRECT, nr, (*args, 0o1777 | high)) == ALLOW
+        assert decide(BLOB, nr, (*args, bit | 0o755 | high)) == ALLOW  # an overlay's are stripped
+    for nr, args in ((2, (0,)), (257, (0, 0))):
+        for flag in (0o100, 0o20200000):  # O_CREAT, O_TMPFILE
+            assert decide(DIRECT, nr, (*args, flag | 1 | high, bit | high)) == ERRNO | errno.EPERM
+        assert decide(DIRECT, nr, (*args, 1 | high, bit | high)) == ALLOW  # no mode is read
+        assert decide(DIRECT, nr, (*args, 0o101 | high, 0o666 | high)) == ALLOW
+
+
+def test_what_else_a_direct_workspace_takes_away():
+    assert decide(DIRECT, 437) == ERRNO | errno.ENOSYS  # openat2
+    assert decide(DIRECT, SOCKET, (1, 1, 0)) == ERRNO | errno.EAFNOSUPPORT
+    assert decide(DIRECT, SOCKET, (1 | HIGH, 1, 0)) == ERRNO | errno.EAFNOSUPPORT
+    assert decide(DIRECT, SOCKETPAIR, (1, 1, 0)) == ALLOW
+
+
+@pytest.mark.parametrize("arch", [I386, 0xC00000B7])
+def test_rules_in_front_leave_the_program_behind_them_as_it_is(arch: int):
+    assert decide(DIRECT, SOCKET, (1, 1, 0), arch=arch) == KILL_PROCESS
+    assert decide(DIRECT, 0x40000000 | 90, (0, 0o4755)) == KILL_PROCESS
+    for nr in range(480):
+        if nr not in {2, 41, 85, 90, 91, 133, 257, 259, 268, 437, 452}:
+            assert decide(DIRECT, nr) == decide(BLOB, nr)
+    for rule in (seccomp.Deny("chmod", 1), seccomp.Deny(1, 1, (seccomp.Condition(0, 0, 1, True),))):
+        with pytest.raises(ValueError, match="prepend"):
+            seccomp.prepend((rule,), BLOB)

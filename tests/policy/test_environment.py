@@ -64,6 +64,13 @@ OUTER = {
 }
 
 
+def test_the_agent_of_root_is_named_as_the_user_database_inside_names_it():
+    root = replace(ANN, uid=0, gid=0, name="root")
+    found = dict(agent_environment(POLICY, root, OUTER, ()))
+    assert (found[b"USER"], found[b"LOGNAME"]) == (b"hark", b"hark")
+    assert dict(agent_environment(POLICY, ANN, OUTER, ()))[b"USER"] == b"ann"
+
+
 def test_the_whole_environment() -> None:
     secrets = load_secrets(POLICY.secrets, OUTER, RUN)
     made = dict(agent_environment(POLICY, ANN, OUTER, secrets))
