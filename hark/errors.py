@@ -33,9 +33,19 @@ class HarkError(Exception):
         self.hint = hint
 
     def lines(self) -> list[str]:
-        """The lines to print, without colour; empty parts are left out."""
+        """The lines to print, without colour; empty parts are left out.
+
+        Parts may repeat what an agent wrote, such as a key of its hark.toml: each stays one line,
+        and can neither move the cursor nor change colours.
+        """
         parts = [("error", self.what), ("cause", self.cause), ("hint", self.hint)]
-        return [f"hark: {name}: {text}" for name, text in parts if text]
+        return [f"hark: {name}: {_visible(text)}" for name, text in parts if text]
+
+
+def _visible(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class InputError(HarkError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 # --- policy ---------------------------------------------------------------------------------------
 POLICY_MAX_BYTES = 1 << 20  # a policy is written by hand; this is far above any
+POLICY_MAX_DOTS = 256  # outside of text, on a line: keys of many parts cost tomllib their square
 POLICY_MAX_HOSTS = 4096  # host indexes, and the synthetic addresses of names, are 16-bit
 POLICY_MAX_PORTS_PER_HOST = 64
 POLICY_MAX_PATHS = 1024

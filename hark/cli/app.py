@@ -8,15 +8,20 @@ stderr. GNU long options are the spelling; the single-dash ones of the first har
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
 
 from hark import __version__
+from hark.cli.printable import give_up, tell
 from hark.errors import HarkError
 from hark.values import dataclass
 
 __all__ = ["VERBS", "Verb", "main"]
+
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +96,42 @@ def _dispatch(argv: list[str]) -> int:
     return int(importlib.import_module(f"hark.cli.{verb.name}").run(args))
 
 
+def _fill_closed_streams() -> None:
+    """Open /dev/null where a standard stream is closed.
+
+    Else the next file to be opened, the bundle or a socket, would become that stream.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    sys.stdin = sys.stdin or os.fdopen(0, "r", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; return its exit code. Every HarkError becomes error/cause/hint lines."""
+    _fill_closed_streams()
     try:
-        return _dispatch(sys.argv[1:] if argv is None else argv)
+        try:
+            return _dispatch(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()
     except HarkError as error:
-        sys.stderr.write("".join(f"{line}\n" for line in error.lines()))
+        tell(error.lines())
         return error.exit_code
     except BrokenPipeError:
         # The reader of our output went away, as `hark inspect | head` does: not an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up(sys.stdout)
         return 0
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        give_up(sys.stdout)
+        tell(HarkError("the output cannot be written", error.strerror or "").lines())
+        return HarkError.exit_code
     except KeyboardInterrupt:
         return 130
 

@@ -8,10 +8,15 @@ reverse the line.
 from __future__ import annotations
 
 import base64
+import os
+import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-__all__ = ["json_value", "printable", "size_text", "time_text", "ulid_text"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["give_up", "json_value", "printable", "size_text", "tell", "time_text", "ulid_text"]
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -28,6 +33,20 @@ def printable(value: bytes | str, limit: int | None = None) -> str:
 
 def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Write messages to stderr. One that cannot take them changes nothing else."""
+    try:
+        sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
+        sys.stderr.flush()
+    except OSError:
+        give_up(sys.stderr)
+
+
+def give_up(stream: TextIO) -> None:
+    """Throw away what ``stream`` still holds and gets: its descriptor takes no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), stream.fileno())
 
 
 def json_value(value: Any) -> Any:

@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from hark.cli.printable import tell
 from hark.errors import InputError
 
 __all__ = ["configure", "run"]
@@ -101,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write("".join(f"{line}\n" for line in explain(prepared)))
         return 0
     result = startup.record(prepared)
-    sys.stderr.write("".join(f"{line}\n" for line in result.lines))
+    tell(result.lines)
     if result.published:
-        sys.stderr.write(f"hark: recorded {result.path}\n")
+        tell([f"hark: recorded {result.path}"])
     return result.exit_code

@@ -8,6 +8,8 @@ agent can write it. Rules: pure, but for ``load_policy``.
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NoReturn
 
@@ -37,15 +39,17 @@ def load_policy(
     exist; when it is the project's file, it counts as the operator's choice. Raises PolicyError.
     """
 
-    def read(path: Path) -> bytes | None:
+    def read(path: Path, *, may_wait: bool) -> bytes | None:
         with acting_as(person) if person else contextlib.nullcontext():
-            return read_policy_file(path)
+            return read_policy_file(path, may_wait=may_wait)
 
     project = workspace / PROJECT_POLICY
     found = {
         "system": read_system_policy(system),
-        "project": None if explicit and same_file(explicit, project) else read(project),
-        "explicit": read(explicit) if explicit else None,
+        "project": None
+        if explicit and same_file(explicit, project)
+        else read(project, may_wait=False),
+        "explicit": read(explicit, may_wait=True) if explicit else None,
     }
     if explicit and found["explicit"] is None:
         raise PolicyError(f"there is no policy file {explicit}", "", "check the path")
@@ -158,10 +162,15 @@ def refuse(layer: Layer, key: str, what: str) -> NoReturn:
     )
 
 
-def read_policy_file(path: Path) -> bytes | None:
-    """Read a policy file, no more than the limit and one byte; None when there is none."""
+def read_policy_file(path: Path, *, may_wait: bool) -> bytes | None:
+    """Read a policy file, no more than the limit and one byte; None when there is none.
+
+    ``may_wait``: it may be a pipe. An agent may have left one, that nobody writes to.
+    """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=None if may_wait else open_at_once) as file:
+            if not may_wait and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise PolicyError(f"{path} is not a file", "", "remove it, or give it another name")
             return file.read(limits.POLICY_MAX_BYTES + 1)
     except FileNotFoundError:
         return None
@@ -169,9 +178,14 @@ def read_policy_file(path: Path) -> bytes | None:
         raise PolicyError(f"cannot read the policy {path}", error.strerror or "") from error
 
 
+def open_at_once(path: str, flags: int) -> int:
+    """Open without waiting for the other end of a pipe, or for a device."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
 def read_system_policy(path: Path) -> bytes | None:
     """Read the operator's policy; only root may be able to write it."""
-    data = read_policy_file(path)
+    data = read_policy_file(path, may_wait=True)
     if data is not None:
         state = path.stat()
         if state.st_uid != 0 or state.st_mode & 0o022:

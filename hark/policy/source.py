@@ -33,6 +33,12 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
 _TOML_AT = re.compile(r"(.*) \(at (line \d+, column \d+|end of document)\)\Z", re.DOTALL)
 
 
+# Comments and quoted text, as TOML 1.0 delimits them.
+_QUOTED = re.compile(
+    r"""#[^\n]*|\"{3}(?:\\.|[^\\])*?\"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'""", re.DOTALL
+)
+
+
 class UnknownKey(Exception):
     """A table holds the key ``key``, which its shape does not have. ``at`` is the table."""
 
@@ -107,6 +113,9 @@ def decode(data: bytes, name: str) -> str:
 
 def read_toml(src: Source) -> dict[str, Any]:
     """Parse the text; a syntax error names line and column and a likely repair."""
+    for line in _QUOTED.sub("", src.text).splitlines():
+        if line.count(".") > limits.POLICY_MAX_DOTS:
+            raise PolicyError(f"{src.name}: a key of too many parts: {line[:40]}")
     try:
         return tomllib.loads(src.text)
     except RecursionError as error:
@@ -116,6 +125,8 @@ def read_toml(src: Source) -> dict[str, Any]:
         what, place = match.groups() if match else (str(error), "")
         where = f"{src.name}, {place}" if place else src.name
         raise PolicyError(f"{where}: not TOML", what, repair(src.text, what, place)) from error
+    except ValueError as error:  # of int(): beyond sys.get_int_max_str_digits()
+        raise PolicyError(f"{src.name}: a number of too many digits") from error
 
 
 def repair(text: str, what: str, place: str) -> str:

@@ -191,6 +191,22 @@ def test_a_folder_is_no_policy(tmp_path: Path) -> None:
         load_policy(system=tmp_path / "n", workspace=tmp_path, explicit=tmp_path)
 
 
+def test_a_project_file_that_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "hark.toml")
+    with pytest.raises(PolicyError, match="is not a file"):
+        load_policy(system=tmp_path / "n", workspace=tmp_path, explicit=None)
+
+
+def test_a_named_policy_may_be_a_pipe(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b'allow_hosts = ["a.example"]')
+    os.close(writer)
+    explicit = Path(f"/proc/self/fd/{reader}")
+    policy = load_policy(system=tmp_path / "n", workspace=tmp_path, explicit=explicit)
+    os.close(reader)
+    assert policy.allow_hosts == ("a.example",)
+
+
 @pytest.mark.parametrize("how", ["mode", "owner"])
 def test_the_operators_file_must_be_roots_alone(tmp_path: Path, how: str) -> None:
     system = tmp_path / "policy.toml"

@@ -195,3 +195,28 @@ def test_any_value_under_any_key_is_a_policy_or_an_error(pairs: dict[str, str]) 
     text = "\n".join(f"{key} = {value}" for key, value in pairs.items())
     with contextlib.suppress(PolicyError):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a." * 200_000 + "a = 1",
+        "[" + "a." * 200_000 + "a]",
+        '# """\n' + "'a'." * 100_000 + 'a = 1\n# """',
+        '[limits]\nx = {s = """a"b""", ' + "k." * 100_000 + "k = 1}",
+    ],
+    ids=["key", "header", "behind a comment", "inline"],
+)
+def test_a_key_of_very_many_parts_costs_no_time(text: str) -> None:
+    """They cost tomllib their number squared; an agent may have written the file."""
+    assert "too many parts" in refusal(text.encode())[0]
+
+
+def test_dots_in_text_are_no_keys() -> None:
+    names = ", ".join(f'"a{n}.b.c.example"' for n in range(400))
+    policy = parse_layer(f"allow_hosts = [{names}] # {'.' * 500}".encode(), source="p", folder="/")
+    assert len(policy.policy.allow_hosts) == 400
+
+
+def test_a_number_of_too_many_digits() -> None:
+    assert "too many digits" in refusal(b"version = " + b"9" * 5000)[0]
