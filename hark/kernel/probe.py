@@ -23,7 +23,7 @@ from hark.policy.capabilities import Capabilities, Feature
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CONTAIN", "FULL", "MEANING", "full", "missing", "probe", "tier"]
+__all__ = ["CONTAIN", "FULL", "MEANING", "full", "missing", "missing_root", "probe", "tier"]
 
 # What each feature is for; the names are those of ``allow_downgrades``.
 MEANING = {
@@ -68,12 +68,12 @@ FULL = (*CONTAIN, "landlock", "ipv6", "kernel-6.1", "btf", "bpf")
 _CAPS = {
     "CHOWN": 0,
     "DAC_OVERRIDE": 1,
+    "FOWNER": 3,
     "KILL": 5,
     "SETGID": 6,
     "SETUID": 7,
     "SETPCAP": 8,
     "NET_ADMIN": 12,
-    "NET_RAW": 13,
     "SYS_PTRACE": 19,
     "SYS_ADMIN": 21,
 }
@@ -91,7 +91,7 @@ def probe() -> Capabilities:
     release = os.uname().release
     landlock = done.get("landlock", (0, 0))[1]
     features = [
-        _feature("root", _missing_caps),
+        _feature("root", missing_root),
         _feature("kernel-6.1", lambda: _too_old(release)),
         _feature("cgroup2", lambda: _cgroup_fault(mount)),
         *(Feature(name, not err, _told(err, value)) for name, (err, value) in done.items()),
@@ -151,7 +151,8 @@ def _told(err: int, value: int) -> str:
     return f"ABI {value}" if value else ""
 
 
-def _missing_caps() -> str:
+def missing_root() -> str:
+    """Say what of root this process lacks that a run needs; empty when nothing."""
     status = Path("/proc/self/status").read_text()
     bits = int(status.split("CapEff:\t")[1].split("\n")[0], 16)
     if os.geteuid() != 0:

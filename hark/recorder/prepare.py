@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hark import limits
 from hark.bundle.runid import new_run_id
 from hark.errors import InputError, KernelUnsupported, LaunchError
-from hark.kernel.probe import probe
+from hark.kernel.probe import missing_root, probe
 from hark.launcher import grants, trust
 from hark.locations import SYSTEM_POLICY
 from hark.policy.compile import compile_policy, compile_redirects
@@ -137,6 +137,10 @@ def require_root() -> None:
             "hark run needs root",
             f"the effective user id is {os.geteuid()}",
             "sudo hark run ...; the agent itself runs as you, without any privilege",
+        )
+    if lacking := missing_root():
+        raise KernelUnsupported(
+            "hark run needs all of root", lacking, "run it where root keeps these capabilities"
         )
 
 

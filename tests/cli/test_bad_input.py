@@ -47,6 +47,15 @@ def test_without_root_it_says_so():
 
 
 @pytest.mark.kernel
+@pytest.mark.parametrize("capability", ["sys_admin", "setuid", "net_admin", "fowner"])
+def test_root_without_a_capability_is_refused_by_its_name(world: World, capability: str):
+    before = (need_program("setpriv"), f"--bounding-set=-{capability}", "--")
+    done = hark(*world.words("/bin/true"), before=before, cwd=world.work, env=world.env())
+    assert_refused(done, HOST_FAULT, f"cause: without CAP_{capability.upper()}\n", "hint: ")
+    assert not world.bundle.exists()
+
+
+@pytest.mark.kernel
 @pytest.mark.parametrize(
     ("hidden", "named"), [("/sys/kernel/btf", "sensors"), ("/sys/fs/cgroup", "cgroup")]
 )
