@@ -145,7 +145,7 @@ def _conflict(change: Change, views: Views, start: Manifest, deleted: set[str]) 
         return f"renamed from {source}, which is not there any more"
     if not start.known(path):
         return "not listed when the run began"
-    row = start.rows.get(path)
+    row = start.row(path)
     if change.op == "A":
         return "" if row is None or path in deleted else "removed since the run began"
     if row is None:

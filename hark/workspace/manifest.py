@@ -12,7 +12,6 @@ unknown.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import struct
@@ -32,6 +31,7 @@ __all__ = ["Manifest", "Mark", "Row", "load", "row_of", "walk"]
 
 _MAGIC = b"hark-manifest-1\n"
 _ROW = struct.Struct("<HHIQqqQ")  # path length, marks, mode, size, mtime, ctime, inode
+_HEAD = struct.Struct("<HH")
 _DIGEST = 32
 _READ_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -43,6 +43,9 @@ class Mark(IntFlag):
     DIGEST = 1  # 32 bytes of content digest follow
     UNLISTED = 2  # a folder whose entries are not known
     UNSURE = 4  # changed too recently, and not digested: never taken for unchanged
+
+
+_PLAIN, _HAS_DIGEST, _UNLISTED, _UNSURE = (int(mark) for mark in Mark.__members__.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +72,34 @@ def row_of(st: os.stat_result, digest: bytes = b"", marks: Mark = Mark.NONE) -> 
 
 @dataclass(slots=True)
 class Manifest:
-    """All rows by path; "" is the folder itself."""
+    """All rows by path; "" is the folder itself. Rows are made when they are asked for."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
+    text: bytes = b""
+    places: dict[str, int] = field(default_factory=dict)  # of rows in the text
+    newer: dict[str, Row] = field(default_factory=dict)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self.places
+
+    def row(self, path: str) -> Row | None:
+        """Return the row of ``path``; None: it was not there, or is not known."""
+        if path in self.newer:
+            return self.newer[path]
+        at = self.places.get(path)
+        if at is None:
+            return None
+        length, marks, mode, entry_size, mtime, ctime, inode = _ROW.unpack_from(self.text, at)
+        at += _ROW.size + length
+        digest = self.text[at : at + _DIGEST] if marks & _HAS_DIGEST else b""
+        return Row(mode, entry_size, mtime, ctime, inode, digest, Mark(marks & ~_HAS_DIGEST))
 
     def known(self, path: str) -> bool:
         """Whether the walk would have listed ``path``: no folder above it is unlisted."""
         while path:
             path = path.rpartition("/")[0]
-            row = self.rows.get(path)
-            if row is not None:
-                return Mark.UNLISTED not in row.marks
+            at = self.places.get(path)
+            if at is not None:
+                return not _ROW.unpack_from(self.text, at)[1] & _UNLISTED
         return False
 
 
@@ -89,76 +109,94 @@ def walk(root: int, out: int, ends: float) -> int:
     ``ends``: when to leave the rest unlisted, by time.monotonic(). Never raises for what the tree
     holds. Mounts inside the tree are rows without entries.
     """
-    began_ns = time.time_ns()
-    count = 0
+    walker = _Walk(root, os.fstat(root).st_dev, time.time_ns() - limits.WORKSPACE_RACY_NS)
     compressor = zstandard.ZstdCompressor(level=1)
     with os.fdopen(os.dup(out), "wb") as raw, compressor.stream_writer(raw) as file:
         file.write(_MAGIC)
-        device = os.fstat(root).st_dev
-        room = [limits.WORKSPACE_RACY_TOTAL_BYTES]
         pending = [("", os.fstat(root))]
         while pending:
             path, st = pending.pop()
-            late = time.monotonic() > ends
-            entries = None if late else _entries(root, path, st.st_dev == device, count)
-            marks = Mark.NONE if entries is not None else Mark.UNLISTED
-            file.write(_packed(path, row_of(st, marks=marks)))
-            for name, below in entries or ():
-                count += 1
-                inner = f"{path}/{name}" if path else name
-                if stat.S_ISDIR(below.st_mode):
-                    pending.append((inner, below))
-                else:
-                    recent = below.st_ctime_ns >= began_ns - limits.WORKSPACE_RACY_NS
-                    digest = _digest(root, inner, below, recent, room)
-                    marks = Mark.UNSURE if recent and not digest else Mark.NONE
-                    file.write(_packed(inner, row_of(below, digest, marks)))
-    return count
+            file.write(walker.folder(path, st, pending, late=time.monotonic() > ends))
+    return walker.count
 
 
-def _entries(
-    root: int, path: str, same: bool, count: int
-) -> list[tuple[str, os.stat_result]] | None:
+@dataclass(slots=True)
+class _Walk:
+    """A walk under way. Half of a second per 100,000 entries: no object is made for a row."""
+
+    root: int
+    device: int
+    recent_ns: int  # a change time from here on proves nothing by itself
+    room: int = limits.WORKSPACE_RACY_TOTAL_BYTES
+    count: int = 0
+
+    def folder(
+        self,
+        path: str,
+        st: os.stat_result,
+        pending: list[tuple[str, os.stat_result]],
+        *,
+        late: bool,
+    ) -> bytes:
+        """Return the rows of a folder and of what is in it; its folders come to ``pending``."""
+        known = not late and st.st_dev == self.device
+        entries = _entries(self.root, path, self.count) if known else None
+        rows = [_packed(path, st, b"", _PLAIN if entries is not None else _UNLISTED)]
+        prefix = f"{path}/" if path else ""
+        for name, below in entries or ():
+            inner = prefix + name
+            if stat.S_ISDIR(below.st_mode):
+                pending.append((inner, below))
+            elif below.st_ctime_ns < self.recent_ns and not stat.S_ISLNK(below.st_mode):
+                rows.append(_packed(inner, below, b"", _PLAIN))
+            else:
+                digest = self.digest(inner, below)
+                sure = digest or below.st_ctime_ns < self.recent_ns
+                rows.append(_packed(inner, below, digest, _PLAIN if sure else _UNSURE))
+        self.count += len(entries or ())
+        return b"".join(rows)
+
+    def digest(self, path: str, st: os.stat_result) -> bytes:
+        """Digest a link, or a file that changed too recently for its times to be trusted."""
+        try:
+            if stat.S_ISLNK(st.st_mode):
+                return digest_link(self.root, path)
+            if not stat.S_ISREG(st.st_mode) or st.st_size > self.room:
+                return b""
+            self.room -= st.st_size
+            return digest_file(self.root, path)
+        except OSError:
+            return b""
+
+
+def _entries(root: int, path: str, count: int) -> list[tuple[str, os.stat_result]] | None:
     """List a folder; None when it cannot be, or must not."""
-    if not same or too_long(path):
-        return None
-    try:
-        fd = open_below(root, path, _READ_FOLDER)
-    except OSError:
+    if too_long(path):
         return None
     out: list[tuple[str, os.stat_result]] = []
     try:
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # removed in this moment
-                    out.append((entry.name, entry.stat(follow_symlinks=False)))
-                if count + len(out) > limits.WORKSPACE_ENTRIES_MOST:
-                    return None
+        fd = open_below(root, path, _READ_FOLDER)
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    try:
+                        out.append((entry.name, entry.stat(follow_symlinks=False)))
+                    except FileNotFoundError:  # removed in this moment
+                        continue
+        finally:
+            os.close(fd)
     except OSError:
         return None
-    finally:
-        os.close(fd)
-    return out
+    return out if count + len(out) <= limits.WORKSPACE_ENTRIES_MOST else None
 
 
-def _digest(root: int, path: str, st: os.stat_result, recent: bool, room: list[int]) -> bytes:
-    """Digest a link, or a file that changed too recently for its times to be trusted."""
-    try:
-        if stat.S_ISLNK(st.st_mode):
-            return digest_link(root, path)
-        if not recent or not stat.S_ISREG(st.st_mode) or st.st_size > room[0]:
-            return b""
-        room[0] -= st.st_size
-        return digest_file(root, path)
-    except OSError:
-        return b""
-
-
-def _packed(path: str, row: Row) -> bytes:
+def _packed(path: str, st: os.stat_result, digest: bytes, marks: int) -> bytes:
     name = os.fsencode(path)
-    marks = row.marks | (Mark.DIGEST if row.digest else Mark.NONE)
-    head = _ROW.pack(len(name), marks, row.mode, row.size, row.mtime_ns, row.ctime_ns, row.inode)
-    return head + name + row.digest
+    if digest:
+        marks |= _HAS_DIGEST
+    times = st.st_mtime_ns, st.st_ctime_ns
+    head = _ROW.pack(len(name), marks, st.st_mode, st.st_size, *times, st.st_ino)
+    return head + name + digest
 
 
 def load(fd: int, digest: bytes) -> Manifest:
@@ -171,15 +209,11 @@ def load(fd: int, digest: bytes) -> Manifest:
     text = zstandard.ZstdDecompressor().decompressobj().decompress(data)
     if not text.startswith(_MAGIC):
         raise BundleInvalid("the start manifest does not hold", "it is of another version")
-    out = Manifest()
-    at = len(_MAGIC)
-    while at < len(text):
-        length, marks, mode, size, mtime, ctime, inode = _ROW.unpack_from(text, at)
-        at += _ROW.size
-        path = os.fsdecode(text[at : at + length])
-        at += length
-        end = at + (_DIGEST if marks & Mark.DIGEST else 0)
-        kept = Mark(marks & ~Mark.DIGEST)
-        out.rows[path] = Row(mode, size, mtime, ctime, inode, text[at:end], kept)
-        at = end
+    out = Manifest(text)
+    at, end, size = len(_MAGIC), len(text), _ROW.size
+    while at < end:
+        length, marks = _HEAD.unpack_from(text, at)
+        path = at + size
+        out.places[os.fsdecode(text[path : path + length])] = at
+        at = path + length + (_DIGEST if marks & _HAS_DIGEST else 0)
     return out

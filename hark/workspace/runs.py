@@ -115,8 +115,8 @@ class OpenRun:
         by_number = {layer.layer.number: layer for layer in self.layers}
         for number, path, (mode, size, mtime, ctime, inode) in journal.restored:
             layer = by_number.get(number)
-            if layer is not None and path in layer.start.rows:
-                layer.start.rows[path] = manifest.Row(mode, size, mtime, ctime, inode)
+            if layer is not None and path in layer.start:
+                layer.start.newer[path] = manifest.Row(mode, size, mtime, ctime, inode)
 
     def judged(self) -> Iterator[tuple[Target, Judged]]:
         """Compare and judge all layers; as the person."""

@@ -38,11 +38,15 @@ _FILE, _FOLDER, _LINK, _SPECIAL = 0, 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One layer's folder, and its start manifest as an open file with its BLAKE3 digest."""
+    """One layer's folder, and its start manifest as an open file with its BLAKE3 digest.
+
+    ``hidden``: what hark itself took out of the agent's sight before it began.
+    """
 
     folder: str
     manifest: int
     digest: bytes
+    hidden: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -73,8 +77,9 @@ def write_set(layers: Sequence[Written], uppers: Sequence[int]) -> list[WriteSet
 def _layer(layer: Written, upper: int, budget: _Budget) -> WriteSet:
     start = manifest.Manifest()
     with contextlib.suppress(HarkError, OSError):
-        start = manifest.load(layer.manifest, layer.digest)
-    lister = _Lister(upper, start, budget, WriteSet(layer.folder))
+        if rows_of(upper, ""):
+            start = manifest.load(layer.manifest, layer.digest)
+    lister = _Lister(upper, start, budget, WriteSet(layer.folder), layer.hidden)
     lister.walk()
     lister.out.rows.sort()
     return lister.out
@@ -86,6 +91,7 @@ class _Lister:
     start: manifest.Manifest
     budget: _Budget
     out: WriteSet
+    hidden: frozenset[str]
 
     def walk(self) -> None:
         pending = [""]
@@ -113,8 +119,8 @@ class _Lister:
     def row(self, path: str, st: os.stat_result) -> list[Any] | None:
         name = os.fsencode(path)
         if stat.S_ISCHR(st.st_mode) and st.st_rdev == 0:  # overlayfs' mark of a removed entry
-            return [name, "D", _SPECIAL, 0, 0, None]
-        change = ("M" if path in self.start.rows else "A") if self.start.known(path) else "W"
+            return None if path in self.hidden else [name, "D", _SPECIAL, 0, 0, None]
+        change = ("M" if path in self.start else "A") if self.start.known(path) else "W"
         mode = stat.S_IMODE(st.st_mode)
         if stat.S_ISDIR(st.st_mode):
             return None if change == "M" else [name, change, _FOLDER, 0, mode, None]

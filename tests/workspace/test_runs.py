@@ -220,9 +220,9 @@ def test_the_write_set_is_in_the_bundle(project: Project):
         b"p": "A",
     }
     assert list(rows) == sorted(rows)
-    assert raw(rows[b"n/m/f"][5]) == blake3(b"new").digest()
+    assert rows[b"n/m/f"][5] == blake3(b"new").hexdigest()
     assert rows[b"n/m/f"][2:5] == [0, 3, 0o644]
-    assert raw(rows[b"l"][5]) == blake3(b"edit").digest()
+    assert rows[b"l"][5] == blake3(b"edit").hexdigest()
     assert rows[b"p"][5] is None
     assert events[-1]["count"] == len(rows)
     assert events[-1]["complete"] is True
@@ -244,7 +244,7 @@ def test_run_start_names_the_state_that_apply_reads(mine: Project):
     run = mine.agent("open('a', 'w').write('x')")
     start = Recording.read(bundle_of(mine, run)).kind("run_start")[0]
     state = (RUNS / run / "workspace.json").read_bytes()
-    assert raw(start["workspace_state"]) == blake3(state).digest()
+    assert start["workspace_state"] == blake3(state).hexdigest()
     layer = json.loads(state)["layers"][0]
     manifest = (RUNS / run / "start-0.manifest").read_bytes()
     assert layer["manifest"] == blake3(manifest).hexdigest()
