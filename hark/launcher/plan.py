@@ -34,6 +34,7 @@ __all__ = [
     "PathGrant",
     "WatchedProcess",
     "compile_plan",
+    "plan_notes",
 ]
 
 CGROUP_PREFIX = "hark-"
@@ -201,7 +202,7 @@ def compile_plan(request: LaunchRequest, caps: Capabilities, host: HostFacts) ->
         ops=tuple(b.ops),
         fds=tuple(b.fds),
         downgrades=tuple(b.downgrades),
-        notes=(*_direct_notes(request), *_hidden_mounts(request, host)),
+        notes=plan_notes(request, host),
     )
 
 
@@ -240,6 +241,11 @@ def _check_paths(request: LaunchRequest) -> None:
 
 def _is_system(path: str) -> bool:
     return path in _OWN_INSIDE or any(inside(path, p) for p in (*_KERNEL, "/run", *_SHARED))
+
+
+def plan_notes(request: LaunchRequest, host: HostFacts) -> tuple[str, ...]:
+    """Return what the person should know about the run's paths, a sentence each."""
+    return (*_direct_notes(request), *_hidden_mounts(request, host))
 
 
 def _direct_notes(request: LaunchRequest) -> list[str]:

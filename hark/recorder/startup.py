@@ -41,6 +41,7 @@ from hark.launcher.plan import (
     LaunchRequest,
     WatchedProcess,
     compile_plan,
+    plan_notes,
 )
 from hark.launcher.process import Launcher
 from hark.launcher.seccomp import load_filter
@@ -54,6 +55,7 @@ from hark.policy.control import Channel, ExitCause, MsgType, Plain, SealedFlag
 from hark.policy.environment import CA_PATH, ca_bind_targets
 from hark.recorder import signer
 from hark.recorder.children import Children
+from hark.recorder.notice import printable
 from hark.recorder.session import Session, SessionInputs, sign_by
 from hark.recorder.stdio import PipeRelay
 from hark.recorder.translate import compact
@@ -181,7 +183,7 @@ def explain(run: Prepared) -> list[str]:
     request = launch_request(run, Slot(0), b"(the run's CA)\n")
     plan = compile_plan(request, run.capabilities, read_facts())
     lost = [f"downgrade {d.feature}: {d.cause}; {d.effect}" for d in plan.downgrades]
-    return [*run.policy.text.splitlines(), "", *plan.describe(), *lost]
+    return [*run.policy.text.splitlines(), "", *plan.describe(), *lost, *_notes(run, plan.notes)]
 
 
 def explain_paths(run: Prepared) -> list[str]:
@@ -194,8 +196,12 @@ def explain_paths(run: Prepared) -> list[str]:
         f"run    {run.paths.file}",
         workspace,
         *lines,
-        *(f"note   {n}" for n in run.paths.notes),
+        *_notes(run, plan_notes(launch_request(run, Slot(0), b""), read_facts())),
     ]
+
+
+def _notes(run: Prepared, more: tuple[str, ...]) -> list[str]:
+    return [f"note   {printable(note)}" for note in (*run.paths.notes, *more)]
 
 
 # --- the parties ----------------------------------------------------------------------------------
@@ -310,6 +316,7 @@ def _plan(
     """Compile the plan, make its layers, and open what it names."""
     request = launch_request(run, slot, ca_pem)
     plan = compile_plan(request, run.capabilities, facts)
+    sys.stderr.write("".join(f"hark: note: {printable(note)}\n" for note in plan.notes))
     sources = plan.sources()
     opened = open_sources(sources, run.person)
     fds = {f"path:{path}": fd for path, fd in zip(sources, opened, strict=True)}

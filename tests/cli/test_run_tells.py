@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness.recording import raw
+from harness.running import hark, need_program
 
 if TYPE_CHECKING:
     from harness.world import World
@@ -57,3 +58,22 @@ def test_a_probe_that_was_answered_is_no_refusal(world: World):
     (end,) = recording.kind("run_end")
     assert end["totals"]["denied"] == 1
     assert end["totals"]["syscalls_absent"] >= 1
+
+
+def test_a_mount_that_would_be_empty_inside_is_told(world: World):
+    sub = world.work / "sub"
+    sub.mkdir()
+    mount = f'mount -t tmpfs none {sub}; echo there > {sub}/file; exec "$@"'
+    own = (need_program("unshare"), "--mount", "--", "/bin/sh", "-ec", mount, "sh")
+    note = f"{sub} is a mount of its own: inside, it is empty"
+    words = world.words("/bin/ls", "-A", "sub")
+    done = hark(*words, before=own, cwd=world.work, env=world.env())
+    assert (done.status, done.text) == (0, ""), done.stderr  # the witness: the note is right
+    assert f"hark: note: {note}" in done.stderr.splitlines()
+    world.bundle.unlink()
+    for option in ("--dry-run", "--explain-paths"):
+        shown = hark(words[0], option, *words[1:], before=own, cwd=world.work, env=world.env())
+        assert shown.status == 0, shown.stderr
+        assert f"note   {note}" in shown.text.splitlines()
+        plain = hark(words[0], option, *words[1:], cwd=world.work, env=world.env())
+        assert note not in plain.text
