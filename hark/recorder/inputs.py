@@ -113,7 +113,8 @@ class Replay:
 
     ``stdin``: a descriptor to read from, owned by the run. ``outputs``: where the agent's stdout
     and stderr are shown. ``keep``: whether the bundle goes to the run's destination. ``bundle``:
-    set when the run begins, a descriptor of the bundle, which outlives the run.
+    set when the run begins, a descriptor of the bundle, which outlives the run. ``start``: what the
+    writable folders held when this was recorded, when they still do; empty: they are listed anew.
     """
 
     player: Player
@@ -122,6 +123,7 @@ class Replay:
     parent: str
     keep: bool
     bundle: int = -1
+    start: tuple[Written, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import struct
 import sys
 import termios
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
     from hark.recorder.prepare import Prepared
     from hark.recorder.session import RunResult
     from hark.recorder.stdio import Relay
-    from hark.workspace.start import Listed
     from hark.workspace.writes import Written
 
 __all__ = ["explain", "explain_paths", "record"]
@@ -127,7 +127,8 @@ def record(run: Prepared, replay: Replay | None = None) -> RunResult:
             replay.bundle = os.dup(bundle)
         parties = _start_parties(run, slot, undo, is_replay=replay is not None)
         plan, given = _plan(run, slot, folder, facts, parties.mediator.ca_pem())
-        listing = _list_workspace(run, plan, given, folder, undo)
+        start = _known_start(plan, replay)
+        listing = None if start else _list_workspace(run, plan, given, folder, undo)
         streams = _streams(run, replay)
         fds = given | streams.given | parties.pidfds
         launcher = Launcher.start(plan, fds)
@@ -141,7 +142,9 @@ def record(run: Prepared, replay: Replay | None = None) -> RunResult:
         parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
         listed = listing.finish() if listing is not None else None
         lost = (*plan.downgrades, *lost)
-        starts = _starts(run, slot, listed, replay)
+        state = listed.state if listed is not None else None
+        written = listed.written if listed is not None else start
+        starts = _starts(run, slot, state, written, replay)
         writer = _begin_bundle(run, bundle, parties, lost, starts)
         _close_given(fds, network)
         _give_up_root(slot)
@@ -163,7 +166,7 @@ def record(run: Prepared, replay: Replay | None = None) -> RunResult:
                 bundle=str(folder.path / rundir.BUNDLE_NAME),
                 output=run.destination.shown,
                 run=str(run.run),
-                written=listed.written if listed is not None else (),
+                written=written,
                 children=Children(parties.pids | {"launch": launcher.pid}),
                 player=replay.player if replay is not None else None,
                 sealed=_sealed(replay),
@@ -330,6 +333,22 @@ def _plan(
     return plan, fds
 
 
+def _layers(plan: LaunchPlan) -> list[ops.Workspace]:
+    """Return the writable layers that lie over folders of the person, in order."""
+    found = [op for op in plan.ops if isinstance(op, ops.Workspace) and op.fd != ops.NO_INDEX]
+    return [op for op in found if Path(op.layer).parent.name == LAYERS]
+
+
+def _known_start(plan: LaunchPlan, replay: Replay | None) -> tuple[Written, ...]:
+    """Return a replay's start, with what was not there then out of sight (overlayfs' mark)."""
+    if replay is None or [op.source for op in _layers(plan)] != [s.folder for s in replay.start]:
+        return ()
+    for op, start in zip(_layers(plan), replay.start, strict=True):
+        for name in start.hidden:
+            os.mknod(Path(op.layer) / "upper" / name, stat.S_IFCHR, os.makedev(0, 0))
+    return replay.start
+
+
 def _list_workspace(
     run: Prepared, plan: LaunchPlan, fds: dict[str, int], folder: RunDir, undo: ExitStack
 ) -> Listing | None:
@@ -337,11 +356,8 @@ def _list_workspace(
 
     None: the agent works on the folders themselves (--workspace=direct).
     """
-    layers = [op for op in plan.ops if isinstance(op, ops.Workspace) and op.fd != ops.NO_INDEX]
     sources = [
-        Source(int(Path(op.layer).name), op.source, fds[plan.fds[op.fd]])
-        for op in layers
-        if Path(op.layer).parent.name == LAYERS
+        Source(int(Path(op.layer).name), op.source, fds[plan.fds[op.fd]]) for op in _layers(plan)
     ]
     if not sources:
         return None
@@ -428,14 +444,16 @@ def _begin_bundle(
 
 
 def _starts(
-    run: Prepared, slot: Slot, listed: Listed | None, replay: Replay | None
+    run: Prepared,
+    slot: Slot,
+    state: bytes | None,
+    written: Sequence[Written],
+    replay: Replay | None,
 ) -> list[tuple[Kind, dict[int, Any]]]:
     """Return run_start, and what the writable folders held."""
     note = f"replay of {replay.parent}" if replay is not None else None
-    state = listed.state if listed is not None else None
     start = compact(_run_start(run, slot, state) | {23: note})
-    layers = listed.written if listed is not None else ()
-    return [(Kind.RUN_START, start), *((Kind.WORKSPACE_START, _held(item)) for item in layers)]
+    return [(Kind.RUN_START, start), *((Kind.WORKSPACE_START, _held(item)) for item in written)]
 
 
 def _held(layer: Written) -> dict[int, Any]:

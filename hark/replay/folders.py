@@ -36,12 +36,13 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class Differences:
     """What a folder holds now and did not then. ``notes``: what cannot be said, or does not count.
 
-    ``bundles``: recordings that were not there; a run leaves one in its folder.
+    ``bundles``: recordings at the folder's top that were not there: a run leaves one where it was
+    called, and a replay hides it.
     """
 
     changed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    bundles: int = 0
+    bundles: list[str] = field(default_factory=list)
 
 
 def look(held: Held) -> Differences:
@@ -98,8 +99,8 @@ def _compare(root: int, folder: str, then: Manifest, now: Manifest, found: Diffe
         row = now.row(path)
         if row is None or not then.known(path):
             continue
-        if _is_bundle(root, path, row):
-            found.bundles += 1
+        if "/" not in path and _is_bundle(root, path, row):
+            found.bundles.append(path)
         else:
             found.changed.append(f"new      {folder}/{path}")
 

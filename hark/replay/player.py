@@ -98,6 +98,18 @@ class Player:
         self._seq = 0
         self._last = 0  # exchange of the last request head
         self._now: deque[Play] = deque()
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            records.ConnOpen: self._opens,
+            records.ConnTls: self._shakes,
+            records.ConnClose: self._closes,
+            records.RequestHead: self._request,
+            records.RequestBody: self._request_body,
+            records.ResponseHead: self._response,
+            records.ResponseBody: self._response_body,
+            records.Trailers: self._trailers,
+            records.Refused: self._refused,
+            records.ExchangeEnd: self._ends,
+        }
         self._feed(Kind.RUN_START, parent.start)
 
     @property
@@ -121,33 +133,42 @@ class Player:
 
     def took(self, record: MediatorRecord) -> None:
         """See ``hark.recorder.inputs.Player``."""
-        match record:
-            case records.ConnOpen(conn=conn):
-                self._opened[conn] = record
-            case records.ConnTls(conn=conn) if conn in self._opened:
-                self._feed(Kind.CONN, translate.conn(self._opened.pop(conn), record))
-            case records.ConnClose(conn=conn):
-                self._opened.pop(conn, None)
-            case records.RequestHead():
-                self._request(record)
-            case records.RequestBody(exchange=exchange):
-                if live := self._live.get(exchange):
-                    live.has_body = True
-                self._feed(Kind.BODY, translate.data(record))
-            case records.ResponseHead():
-                self._feed(Kind.RESPONSE, translate.response(record))
-                self._credit(record.exchange, len(record.raw))
-            case records.ResponseBody():
-                self._feed(Kind.DELIVERY, translate.data(record))
-                self._credit(record.exchange, len(record.data))
-            case records.Trailers():
-                payload = {2: record.exchange, 4: record.response, 5: record.raw}
-                self._feed(Kind.TRAILERS, payload)
-            case records.Refused():
-                self._feed(Kind.DENIED, translate.refused(record, self._names, None, ""))
-            case records.ExchangeEnd(exchange=exchange, reason=reason):
-                self._feed(Kind.END, {2: exchange, 4: reason})
-                self._live.pop(exchange, None)
+        handler = self._handlers.get(type(record))
+        if handler is not None:
+            handler(record)
+
+    def _opens(self, record: records.ConnOpen) -> None:
+        self._opened[record.conn] = record
+
+    def _shakes(self, record: records.ConnTls) -> None:
+        if record.conn in self._opened:
+            self._feed(Kind.CONN, translate.conn(self._opened.pop(record.conn), record))
+
+    def _closes(self, record: records.ConnClose) -> None:
+        self._opened.pop(record.conn, None)
+
+    def _request_body(self, record: records.RequestBody) -> None:
+        if live := self._live.get(record.exchange):
+            live.has_body = True
+        self._feed(Kind.BODY, translate.data(record))
+
+    def _response(self, record: records.ResponseHead) -> None:
+        self._feed(Kind.RESPONSE, translate.response(record))
+        self._credit(record.exchange, len(record.raw))
+
+    def _response_body(self, record: records.ResponseBody) -> None:
+        self._feed(Kind.DELIVERY, translate.data(record))
+        self._credit(record.exchange, len(record.data))
+
+    def _trailers(self, record: records.Trailers) -> None:
+        self._feed(Kind.TRAILERS, {2: record.exchange, 4: record.response, 5: record.raw})
+
+    def _refused(self, record: records.Refused) -> None:
+        self._feed(Kind.DENIED, translate.refused(record, self._names, None, ""))
+
+    def _ends(self, record: records.ExchangeEnd) -> None:
+        self._feed(Kind.END, {2: record.exchange, 4: record.reason})
+        self._live.pop(record.exchange, None)
 
     def _request(self, record: records.RequestHead) -> None:
         if record.conn in self._opened:  # clear text: no handshake came

@@ -113,6 +113,7 @@ def replay(
         outputs=outputs,
         parent=str(parent.run),
         keep=options.out is not None,
+        start=plan.start,
     )
     result = runs.record(run, record)
     if result.reason not in _ORDERLY:

@@ -25,6 +25,7 @@ from hark.policy.secrets import Secret
 from hark.recorder import prepare
 from hark.recorder.prepare import Destination, Prepared, RunOptions
 from hark.replay import folders
+from hark.workspace.writes import Written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +61,7 @@ class Plan:
     """The run to carry out, and what the operator must know about it."""
 
     run: Prepared
+    start: tuple[Written, ...] = ()
     notes: list[str] = field(default_factory=list)
 
 
@@ -87,7 +89,8 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
             else Destination(fd=-1, name="", shown="")
         )
         key_fd = prepare.open_key(options.key)
-        notes += _workspace(parent, options)
+        held, more = _workspace(parent, options)
+        notes += more
     notes += _grants(parent, paths)
     prepared = Prepared(
         run=run,
@@ -107,7 +110,7 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
         development=development,
         created_unix_ns=time.time_ns(),
     )
-    return Plan(run=prepared, notes=notes)
+    return Plan(run=prepared, start=held, notes=notes)
 
 
 def _person(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -> Person:
@@ -185,10 +188,10 @@ def _grants(parent: Parent, paths: Paths) -> list[str]:
     return [f"{os.fsdecode(path)} is {what}" for what, some in words for path in sorted(some)]
 
 
-def _workspace(parent: Parent, options: ReplayOptions) -> list[str]:
+def _workspace(parent: Parent, options: ReplayOptions) -> tuple[tuple[Written, ...], list[str]]:
     """Check that the folders are what they were, unless the operator wants them as they are."""
     if options.workspace == "current":
-        return ["the workspace is the current one, not the recorded"]
+        return (), ["the workspace is the current one, not the recorded"]
     if options.untrusted:
         raise InputError(
             "a stranger's recording says nothing about your files",
@@ -201,26 +204,41 @@ def _workspace(parent: Parent, options: ReplayOptions) -> list[str]:
             "its agent worked on the folder itself, or an older hark recorded it",
             "--workspace=current runs against the files as they are",
         )
-    notes: list[str] = []
-    changed: list[str] = []
-    for held in parent.held:
-        found = folders.look(held)
-        changed += found.changed
-        notes += found.notes
-        if found.bundles:
-            folder = os.fsdecode(held.folder)
-            notes.append(
-                f"{found.bundles} recordings in {folder} were not there: the agent sees them"
-            )
+    seen = [folders.look(held) for held in parent.held]
+    changed = [line for found in seen for line in found.changed]
     if changed:
         most = limits.REPLAY_SHOWN_ROWS
         rest = [f"and {len(changed) - most} more"] if len(changed) > most else []
         raise InputError(
             "the workspace is not what it was when this was recorded",
-            "\n  ".join(["", *changed[:most], *rest]),
+            "\n  ".join(["", *map(_shown, changed[:most]), *rest]),
             "--workspace=current runs against the files as they are",
         )
-    return notes
+    start = tuple(
+        Written(
+            os.fsdecode(held.folder),
+            _memory(b"" if held.manifest is None else held.manifest),
+            held.digest,
+            frozenset(found.bundles),
+        )
+        for held, found in zip(parent.held, seen, strict=True)
+    )
+    return start, [_shown(note) for found in seen for note in found.notes]
+
+
+def _shown(text: str) -> str:
+    """Escape what a file name may hold."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _memory(data: bytes) -> int:
+    """Return a file in memory that holds ``data``."""
+    fd = os.memfd_create("hark-replay", os.MFD_CLOEXEC)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 def standard_input(parent: Parent) -> int:
@@ -232,8 +250,4 @@ def standard_input(parent: Parent) -> int:
         while view:
             view = view[os.write(writer, view) :]
         return reader  # the writer stays open: nothing more comes, and no end
-    fd = os.memfd_create("hark-stdin", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(fd), "wb") as file:
-        file.write(data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
+    return _memory(data)
