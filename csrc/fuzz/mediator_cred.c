@@ -17,7 +17,7 @@ static struct hark_cred creds[] = {
 	{.real = real_a, .real_len = 3, .placeholder = hold_a, .placeholder_len = 3},
 	{.real = real_b, .real_len = 7, .placeholder = hold_b, .placeholder_len = 11},
 };
-static const struct hark_cred *const both[] = {&creds[0], &creds[1]};
+static const struct hark_form both[] = {{real_a, 3, hold_a, 3}, {real_b, 7, hold_b, 11}};
 
 static void feed(struct hark_scan *scan, const uint8_t *p, size_t n, bool final,
 		 struct hark_buf *out)
@@ -74,6 +74,35 @@ static void watch_all(const uint8_t *p, size_t n, const uint8_t *sizes)
 		abort();
 }
 
+/* A value and a target on their way out, with every place bound: no placeholder stays in what was
+ * replaced, and base64 that is canonical stays so. */
+static void way_out(const uint8_t *p, size_t n)
+{
+	static char name[] = "a";
+	static char *names[] = {name};
+	static uint32_t hosts[] = {0};
+	struct hark_cred cred = creds[1];
+	struct hark_policy policy = {.creds = &cred, .ncreds = 1};
+	struct hark_host host = {.name = name, .has_creds = true};
+	struct hark_cred_report report;
+	struct hark_buf out;
+
+	cred.headers = cred.queries = names;
+	cred.nheaders = cred.nqueries = cred.nhosts = 1;
+	cred.hosts = hosts;
+	hark_buf_init(&out, 1 << 20);
+	if (hark_cred_value(&policy, &host, "GET", (const uint8_t *)name, 1, p, n, &out, &report))
+		abort();
+	if (!report.elsewhere && memmem(hark_buf_data(&out), hark_buf_len(&out), hold_b, 11))
+		abort();
+	hark_buf_clear(&out);
+	if (hark_cred_target(&policy, &host, "GET", p, n, &out, &report))
+		abort();
+	if (!report.elsewhere && memmem(hark_buf_data(&out), hark_buf_len(&out), hold_b, 11))
+		abort();
+	hark_buf_fini(&out);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct hark_buf whole;
@@ -95,6 +124,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		      memcmp(hark_buf_data(&whole), data + 4, size - 4) != 0))
 		abort();
 	watch_all(data + 4, size - 4, data);
+	way_out(data + 4, size - 4);
 	hark_buf_fini(&whole);
 	hark_buf_fini(&split);
 	return 0;

@@ -93,11 +93,22 @@ static void parse_again(const struct hark_buf *out, bool response, const struct 
 	hark_h1_fini(&h1);
 }
 
+static void on_substituted(void *ctx, uint32_t secret, const uint8_t *name, size_t n, bool basic)
+{
+	(void)basic;
+	on_note(ctx, secret, name, n);
+}
+
+static void on_range(void *ctx)
+{
+	(void)ctx;
+}
+
 static void rebuild_request(const struct hark_head *head)
 {
 	static struct hark_policy policy;
 	static struct hark_host host;
-	struct hark_rebuild_notes notes = {on_note, on_note, NULL};
+	struct hark_rebuild_notes notes = {on_substituted, on_note, on_range, NULL};
 	struct hark_target target;
 	const char *detail;
 	struct hark_buf out;

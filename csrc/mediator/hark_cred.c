@@ -2,14 +2,17 @@
 #include "hark_cred.h"
 
 #include <string.h>
+#include <strings.h>
+
+#include "hark_base64.h"
 
 static bool bound_to(const struct hark_cred *cred, const struct hark_host *host)
 {
 	return host && hark_cred_for_host(cred, host->index);
 }
 
-/* The placeholder that starts first in [p, p+n); the longest one where several start together, since
- * one secret's name may begin another's. */
+/* The placeholder that starts first in [p, p+n); the longest one where several start together,
+ * since one secret's name may begin another's. */
 static const struct hark_cred *first_placeholder(const struct hark_policy *policy, const uint8_t *p,
 						 size_t n, const uint8_t **at)
 {
@@ -49,54 +52,167 @@ const struct hark_cred *hark_cred_in(const struct hark_policy *policy, const voi
 
 /* ---- out ---- */
 
-static bool may_replace(const struct hark_cred *cred, const struct hark_host *host,
-			const char *method, const uint8_t *name, size_t nname,
+/* Where a placeholder stands, and how its value is written there. */
+struct place {
+	const struct hark_policy *policy;
+	const struct hark_host *host;
+	const char *method;
+	const uint8_t *name; /* field or parameter */
+	size_t nname;
+	bool query;
+};
+
+static bool may_replace(const struct hark_cred *cred, const struct place *place,
 			const struct hark_cred_report *report)
 {
 	size_t max = sizeof(report->substituted) / sizeof(report->substituted[0]);
+	bool here = place->query ? hark_cred_for_query(cred, place->name, place->nname)
+				 : hark_cred_for_header(cred, place->name, place->nname);
 
-	return report->nsubstituted < max && bound_to(cred, host) &&
-	       hark_cred_for_header(cred, name, nname) && hark_cred_for_method(cred, method);
+	return here && report->nsubstituted < max && bound_to(cred, place->host) &&
+	       hark_cred_for_method(cred, place->method);
 }
 
-int hark_cred_value(const struct hark_policy *policy, const struct hark_host *host,
-		    const char *method, const uint8_t *name, size_t nname, const uint8_t *value,
-		    size_t nvalue, struct hark_buf *out, struct hark_cred_report *report)
+static int put_text(const struct place *place, const uint8_t *value, size_t n, struct hark_buf *out,
+		    struct hark_cred_report *report)
 {
-	const uint8_t *end = value + nvalue;
+	const uint8_t *end = value + n;
 
-	memset(report, 0, sizeof(*report));
 	while (value < end) {
 		const uint8_t *at = NULL;
 		const struct hark_cred *cred =
-			first_placeholder(policy, value, (size_t)(end - value), &at);
-		const char *put;
+			first_placeholder(place->policy, value, (size_t)(end - value), &at);
+		bool replace = cred && may_replace(cred, place, report);
+		const char *put = replace ? cred->real : cred ? cred->placeholder : "";
 
 		if (!cred)
 			break;
-		put = cred->placeholder;
-		if (may_replace(cred, host, method, name, nname, report)) {
+		if (replace) {
 			report->substituted[report->nsubstituted++] = cred->secret;
-			put = cred->real;
 		} else {
 			report->elsewhere = true;
 			report->elsewhere_of = cred->secret;
 		}
-		if (hark_buf_put(out, value, (size_t)(at - value)) || hark_buf_text(out, put))
+		if (hark_buf_put(out, value, (size_t)(at - value)) ||
+		    (place->query ? hark_percent_put(put, out) : hark_buf_text(out, put)))
 			return -1;
 		value = at + cred->placeholder_len;
 	}
 	return hark_buf_put(out, value, (size_t)(end - value));
 }
 
+/* Length of "Basic " and the spaces after it, 0 for another scheme (RFC 9110, 11.4). */
+static size_t basic_scheme(const uint8_t *value, size_t n)
+{
+	size_t i = 6;
+
+	if (n < i || strncasecmp((const char *)value, "basic ", i) != 0)
+		return 0;
+	while (i < n && value[i] == ' ')
+		i++;
+	return i;
+}
+
+/* The text of a Basic value. False: it is none, or its base64 is not canonical. */
+static bool basic_text(const uint8_t *value, size_t n, struct hark_buf *text)
+{
+	size_t from = basic_scheme(value, n);
+
+	return from && hark_base64_get(value + from, n - from, text) == 0;
+}
+
+const struct hark_cred *hark_cred_in_basic(const struct hark_policy *policy, const uint8_t *value,
+					   size_t n, const struct hark_host *host, bool bound)
+{
+	const struct hark_cred *cred = NULL;
+	struct hark_buf text;
+
+	hark_buf_init(&text, n);
+	if (policy->ncreds && basic_text(value, n, &text))
+		cred = hark_cred_in(policy, hark_buf_data(&text), hark_buf_len(&text), host, bound);
+	hark_buf_fini(&text);
+	return cred;
+}
+
+static int put_basic(const struct place *place, const uint8_t *value, size_t n,
+		     struct hark_buf *out, struct hark_cred_report *report)
+{
+	struct hark_buf text;
+	struct hark_buf real;
+	int r = -1;
+
+	hark_buf_init(&text, n);
+	hark_buf_init(&real, out->max);
+	if (basic_text(value, n, &text) &&
+	    put_text(place, hark_buf_data(&text), hark_buf_len(&text), &real, report) == 0 &&
+	    hark_buf_put(out, value, basic_scheme(value, n)) == 0)
+		r = hark_base64_put(hark_buf_data(&real), hark_buf_len(&real), out);
+	hark_buf_fini(&text);
+	hark_buf_wipe(&real);
+	report->basic = report->nsubstituted > 0;
+	return r;
+}
+
+int hark_cred_value(const struct hark_policy *policy, const struct hark_host *host,
+		    const char *method, const uint8_t *name, size_t nname, const uint8_t *value,
+		    size_t nvalue, struct hark_buf *out, struct hark_cred_report *report)
+{
+	struct place place = {policy, host, method, name, nname, false};
+
+	memset(report, 0, sizeof(*report));
+	if (hark_cred_in_basic(policy, value, nvalue, host, true))
+		return put_basic(&place, value, nvalue, out, report);
+	return put_text(&place, value, nvalue, out, report);
+}
+
+/* One "name=value" of a query, or a piece without "=". */
+static int put_parameter(struct place *place, const uint8_t *p, size_t n, struct hark_buf *out,
+			 struct hark_cred_report *report)
+{
+	const uint8_t *equals = memchr(p, '=', n);
+	size_t nname = equals ? (size_t)(equals - p) + 1 : 0;
+
+	place->nname = 0; /* a placeholder in the name is only noticed */
+	if (put_text(place, p, nname, out, report))
+		return -1;
+	place->name = p;
+	place->nname = nname ? nname - 1 : 0;
+	return put_text(place, p + nname, n - nname, out, report);
+}
+
+int hark_cred_target(const struct hark_policy *policy, const struct hark_host *host,
+		     const char *method, const uint8_t *target, size_t n, struct hark_buf *out,
+		     struct hark_cred_report *report)
+{
+	struct place place = {policy, host, method, NULL, 0, true};
+	const uint8_t *end = target + n;
+	const uint8_t *query = memchr(target, '?', n);
+	const uint8_t *p = query ? query + 1 : end;
+
+	memset(report, 0, sizeof(*report));
+	if (put_text(&place, target, (size_t)(p - target), out, report))
+		return -1;
+	while (p < end) {
+		const uint8_t *amp = memchr(p, '&', (size_t)(end - p));
+		const uint8_t *stop = amp ? amp : end;
+
+		if (put_parameter(&place, p, (size_t)(stop - p), out, report) ||
+		    hark_buf_put(out, "&", amp ? 1 : 0))
+			return -1;
+		p = amp ? amp + 1 : end;
+	}
+	return 0;
+}
+
 /* ---- back ---- */
 
-void hark_scan_init(struct hark_scan *scan, const struct hark_cred *const *creds, size_t ncreds)
+void hark_scan_init(struct hark_scan *scan, const struct hark_form *forms, size_t nforms)
 {
 	memset(scan, 0, sizeof(*scan));
-	scan->creds = creds;
-	scan->ncreds = ncreds;
-	hark_buf_init(&scan->carry, HARK_CONFIG_SECRET_MAX + (1U << 17));
+	scan->forms = forms;
+	scan->nforms = nforms;
+	/* Percent-encoded, a credential is three times as long. */
+	hark_buf_init(&scan->carry, 3 * (size_t)HARK_CONFIG_SECRET_MAX + (1U << 17));
 }
 
 void hark_scan_fini(struct hark_scan *scan)
@@ -128,8 +244,8 @@ static size_t held_back(const struct hark_scan *scan, const uint8_t *p, size_t n
 	size_t most = 0;
 	size_t i;
 
-	for (i = 0; i < scan->ncreds; i++) {
-		size_t k = partial(p, n, scan->creds[i]->real, scan->creds[i]->real_len);
+	for (i = 0; i < scan->nforms; i++) {
+		size_t k = partial(p, n, scan->forms[i].real, scan->forms[i].real_len);
 
 		if (k > most)
 			most = k;
@@ -138,20 +254,20 @@ static size_t held_back(const struct hark_scan *scan, const uint8_t *p, size_t n
 }
 
 /* The first real value in [p, p+n), the longest one where two start together. */
-static const struct hark_cred *first_real(const struct hark_scan *scan, const uint8_t *p, size_t n,
+static const struct hark_form *first_real(const struct hark_scan *scan, const uint8_t *p, size_t n,
 					  const uint8_t **at)
 {
-	const struct hark_cred *best = NULL;
+	const struct hark_form *best = NULL;
 	size_t i;
 
-	for (i = 0; i < scan->ncreds; i++) {
-		const struct hark_cred *cred = scan->creds[i];
-		const uint8_t *hit = memmem(p, n, cred->real, cred->real_len);
+	for (i = 0; i < scan->nforms; i++) {
+		const struct hark_form *form = &scan->forms[i];
+		const uint8_t *hit = memmem(p, n, form->real, form->real_len);
 
 		if (!hit)
 			continue;
-		if (!best || hit < *at || (hit == *at && cred->real_len > best->real_len)) {
-			best = cred;
+		if (!best || hit < *at || (hit == *at && form->real_len > best->real_len)) {
+			best = form;
 			*at = hit;
 		}
 	}
@@ -168,15 +284,15 @@ static int replace(struct hark_scan *scan, const uint8_t *p, size_t n, size_t ta
 
 	for (;;) {
 		const uint8_t *at = NULL;
-		const struct hark_cred *cred = first_real(scan, from, (size_t)(end - from), &at);
+		const struct hark_form *form = first_real(scan, from, (size_t)(end - from), &at);
 
-		if (!cred || at >= end - tail)
+		if (!form || at >= end - tail)
 			break;
 		if (hark_buf_put(out, from, (size_t)(at - from)) ||
-		    hark_buf_put(out, cred->placeholder, cred->placeholder_len))
+		    hark_buf_put(out, form->placeholder, form->placeholder_len))
 			return -1;
 		scan->hits++;
-		from = at + cred->real_len;
+		from = at + form->real_len;
 	}
 	if (from < end - tail) {
 		if (hark_buf_put(out, from, (size_t)(end - tail - from)))

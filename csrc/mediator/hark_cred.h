@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "hark_buf.h"
+#include "hark_form.h"
 #include "hark_policy.h"
 
 /* The first credential whose placeholder occurs in these bytes and that is (not) bound to `host`.
@@ -22,25 +23,35 @@ const struct hark_cred *hark_cred_in(const struct hark_policy *policy, const voi
 struct hark_cred_report {
 	uint32_t substituted[8]; /* secrets replaced in this value */
 	size_t nsubstituted;
+	bool basic;            /* one of them inside base64 */
 	bool elsewhere;        /* a placeholder of this host stayed: wrong field or method */
 	uint32_t elsewhere_of; /* its secret */
 };
 
 /*
- * Append a field value to `out` with the placeholders that may be replaced here replaced.
- * -1: no room.
+ * Append a field value to `out` with the placeholders that may be replaced here replaced, those
+ * inside the base64 of Basic authorization too (RFC 7617). -1: no room.
  */
 HARK_MUST_USE int hark_cred_value(const struct hark_policy *policy, const struct hark_host *host,
 				  const char *method, const uint8_t *name, size_t nname,
 				  const uint8_t *value, size_t nvalue, struct hark_buf *out,
 				  struct hark_cred_report *report);
 
+/* The same for a request target: in the value of a bound query parameter, percent-encoded. */
+HARK_MUST_USE int hark_cred_target(const struct hark_policy *policy, const struct hark_host *host,
+				   const char *method, const uint8_t *target, size_t n,
+				   struct hark_buf *out, struct hark_cred_report *report);
+
+/* hark_cred_in for what the base64 of a Basic field value says. */
+const struct hark_cred *hark_cred_in_basic(const struct hark_policy *policy, const uint8_t *value,
+					   size_t n, const struct hark_host *host, bool bound);
+
 /* ---- real values on their way back ---- */
 
-/* Find any of these credentials' real values in a stream. */
+/* Find any of these forms' real values in a stream. */
 struct hark_scan {
-	const struct hark_cred *const *creds; /* borrowed */
-	size_t ncreds;
+	const struct hark_form *forms; /* borrowed */
+	size_t nforms;
 	struct hark_buf carry; /* an unfinished possible match */
 	uint64_t hits;
 };
@@ -51,7 +62,7 @@ enum hark_scan_result {
 	HARK_SCAN_FAIL = -1, /* no room */
 };
 
-void hark_scan_init(struct hark_scan *scan, const struct hark_cred *const *creds, size_t ncreds);
+void hark_scan_init(struct hark_scan *scan, const struct hark_form *forms, size_t nforms);
 void hark_scan_fini(struct hark_scan *scan);
 
 /* Pass bytes through. A tail that may begin a real value is held back until `final`. */

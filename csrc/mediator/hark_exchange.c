@@ -115,8 +115,7 @@ static enum hark_reason judge(struct hark_conn *conn, const struct hark_head *he
 	if (route == HARK_REASON_COMPLETE)
 		route = check_name(conn);
 	if (route == HARK_REASON_COMPLETE &&
-	    hark_cred_in(&conn->med->policy, hark_buf_data(&head->raw), hark_buf_len(&head->raw),
-			 x->host, false))
+	    hark_rebuild_cred_in(head, &conn->med->policy, x->host, false))
 		route = HARK_REASON_CREDENTIAL_WRONG_HOST;
 	return route;
 }
@@ -132,12 +131,19 @@ static void note_secret(struct hark_conn *conn, enum hark_reason reason, uint32_
 
 /* ---- request on its way out ---- */
 
-static void on_substituted(void *ctx, uint32_t secret, const uint8_t *name, size_t n)
+static void on_substituted(void *ctx, uint32_t secret, const uint8_t *name, size_t n, bool basic)
 {
 	struct hark_conn *conn = ctx;
+	static const char target[] = "(request target)";
 
 	if (conn->med->policy.play)
 		return; /* nothing goes out */
+	if (!n) {
+		name = (const uint8_t *)target;
+		n = sizeof(target) - 1;
+	}
+	if (basic)
+		hark_site_basic(site_of(conn->med, conn->x.host));
 	conn->x.substituted = true;
 	hark_record_substituted(&conn->med->rec, conn->x.id, secret, name, n);
 }
@@ -148,6 +154,11 @@ static void on_elsewhere(void *ctx, uint32_t secret, const uint8_t *name, size_t
 
 	note_secret(ctx, HARK_REASON_PLACEHOLDER_ELSEWHERE, secret, where,
 		    n ? (n < 64 ? n : 64) : strlen(where));
+}
+
+static void on_range_removed(void *ctx)
+{
+	hark_note(ctx, HARK_REASON_RANGE_REMOVED, NULL);
 }
 
 static bool may_repeat(const struct hark_head *head)
@@ -178,7 +189,7 @@ static void relay_request(struct hark_conn *conn, const struct hark_head *head)
 {
 	struct hark_mediator *med = conn->med;
 	struct hark_exchange *x = &conn->x;
-	struct hark_rebuild_notes notes = {on_substituted, on_elsewhere, conn};
+	struct hark_rebuild_notes notes = {on_substituted, on_elsewhere, on_range_removed, conn};
 	struct hark_upstream *up;
 
 	x->repeatable = may_repeat(head);
@@ -191,8 +202,7 @@ static void relay_request(struct hark_conn *conn, const struct hark_head *head)
 		return;
 	}
 	if (!conn->tls && x->host->has_creds &&
-	    hark_cred_in(&med->policy, hark_buf_data(&head->raw), hark_buf_len(&head->raw), x->host,
-			 true))
+	    hark_rebuild_cred_in(head, &med->policy, x->host, true))
 		hark_note(conn, HARK_REASON_PLACEHOLDER_ELSEWHERE, "clear text");
 	if (med->policy.play) {
 		hark_buf_wipe(&x->replay);
@@ -474,7 +484,7 @@ static int send_head(struct hark_conn *conn, const struct hark_head *head,
 	int r;
 
 	hark_buf_init(&out, HARK_MED_HEAD);
-	r = hark_rebuild_response(head, plan, site->creds, site->ncreds, &reflected, &out);
+	r = hark_rebuild_response(head, plan, site->forms, site->nforms, &reflected, &out);
 	if (!r) {
 		size_t n = hark_buf_len(&out);
 
@@ -582,9 +592,9 @@ static int on_response_head(void *ctx, const struct hark_head *head)
 	up->final = true;
 	if (unscannable(x, head))
 		return fail_response(up, HARK_REASON_ENCODING_UNSCANNABLE, NULL);
-	x->scanning = up->site->ncreds > 0;
+	x->scanning = up->site->nforms > 0;
 	if (x->scanning)
-		hark_scan_init(&x->scan, up->site->creds, up->site->ncreds);
+		hark_scan_init(&x->scan, up->site->forms, up->site->nforms);
 	x->sse = event_stream(head);
 	make_plan(up, head);
 	if (!bodiless(x, head->status) && hark_h1_eof_framed(&up->h1))
@@ -706,7 +716,7 @@ static int finish_response_body(struct hark_upstream *up)
 	if (x->plan.framing != HARK_FRAMING_CHUNKED)
 		return 0;
 	hark_buf_init(&trailers, (size_t)HARK_STREAM_RECORD * 2);
-	r = hark_rebuild_trailers(&up->h1.trailers, up->site->creds, up->site->ncreds, &reflected,
+	r = hark_rebuild_trailers(&up->h1.trailers, up->site->forms, up->site->nforms, &reflected,
 				  &trailers);
 	if (!r && hark_buf_len(&trailers))
 		hark_record_trailers(&conn->med->rec, x->id, true, hark_buf_data(&trailers),

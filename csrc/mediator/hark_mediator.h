@@ -62,13 +62,14 @@ enum hark_up_state {
 
 /* What the mediator keeps for one host of the table. */
 struct hark_site {
-	const struct hark_host *host;   /* borrowed */
-	const struct hark_cred **creds; /* those bound to it; owned array */
-	size_t ncreds;
-	bool same_length;           /* every placeholder is as long as its value */
-	X509_STORE *store;          /* owned; NULL: the system's CAs */
-	SSL_SESSION *session;       /* owned; newest ticket */
-	struct hark_upstream *pool; /* idle, newest first */
+	const struct hark_host *host; /* borrowed */
+	struct hark_form *forms;      /* what may come back of the credentials bound to it; owned */
+	size_t nforms;                /* those that are searched for: a few until Basic was used */
+	size_t nforms_basic;          /* with those inside base64 */
+	bool same_length;             /* every placeholder searched for is as long as its value */
+	X509_STORE *store;            /* owned; NULL: the system's CAs */
+	SSL_SESSION *session;         /* owned; newest ticket */
+	struct hark_upstream *pool;   /* idle, newest first */
 	size_t npool;
 };
 
@@ -97,6 +98,9 @@ struct hark_upstream {
 	struct hark_rec_upstream info;
 };
 
+/* Basic authorization was used for this site: look for the credentials inside base64 too. */
+void hark_site_basic(struct hark_site *site);
+void hark_site_fini(struct hark_site *site);
 /* A usable upstream for this exchange: pooled, or being dialled. NULL: no memory or broker gone. */
 struct hark_upstream *hark_upstream_get(struct hark_conn *conn, struct hark_site *site,
 					uint16_t port, bool tls, bool repeatable, bool fresh);

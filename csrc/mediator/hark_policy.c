@@ -148,9 +148,10 @@ static int read_cred(struct hark_policy *policy, struct hark_cur *cur, struct ha
 	cred->placeholder_len = strlen(cred->placeholder);
 	cred->real_len = strlen(cred->real);
 	if (read_texts(cur, &cred->headers, &cred->nheaders, err) ||
-	    read_cred_hosts(cred, cur, err))
+	    read_cred_hosts(cred, cur, err) ||
+	    read_texts(cur, &cred->methods, &cred->nmethods, err))
 		return -1;
-	return read_texts(cur, &cred->methods, &cred->nmethods, err);
+	return read_texts(cur, &cred->queries, &cred->nqueries, err);
 }
 
 static struct hark_host *by_index(struct hark_policy *policy, uint32_t index)
@@ -324,6 +325,7 @@ static void free_cred(struct hark_cred *cred)
 	free(cred->hosts);
 	free_texts(cred->headers, cred->nheaders);
 	free_texts(cred->methods, cred->nmethods);
+	free_texts(cred->queries, cred->nqueries);
 }
 
 void hark_policy_fini(struct hark_policy *policy)
@@ -384,6 +386,17 @@ bool hark_cred_for_header(const struct hark_cred *cred, const uint8_t *name, siz
 	for (i = 0; i < cred->nheaders; i++) {
 		if (strlen(cred->headers[i]) == n &&
 		    strncasecmp(cred->headers[i], (const char *)name, n) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool hark_cred_for_query(const struct hark_cred *cred, const uint8_t *name, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < cred->nqueries; i++) {
+		if (strlen(cred->queries[i]) == n && memcmp(cred->queries[i], name, n) == 0)
 			return true;
 	}
 	return false;

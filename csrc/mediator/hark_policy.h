@@ -6,7 +6,8 @@
  * Items, with texts as hark_cur_str reads them:
  *   HOST      {u32 index, text name, u16 n, n * {u16 port, u16 mode}}
  *   CRED      {u32 secret, text placeholder, text real, u16 n, n * text header, u16 n,
- *              n * u32 host index, u16 n, n * text method}; no method means every method
+ *              n * u32 host index, u16 n, n * text method, u16 n, n * text parameter};
+ *              no method means every method
  *   HOST_CA   {u32 host index, text pem}: the only CAs trusted for this host
  *   SYSTEM_CA {text path}: the bundle for all others
  *   LIMIT     {u32 which, u64 value}
@@ -77,6 +78,8 @@ struct hark_cred {
 	size_t nhosts;
 	char **methods;
 	size_t nmethods;
+	char **queries; /* parameters of the request target, case-sensitive */
+	size_t nqueries;
 };
 
 struct hark_host {
@@ -116,6 +119,7 @@ unsigned hark_host_port(const struct hark_host *host, uint16_t port);
 
 bool hark_cred_for_host(const struct hark_cred *cred, uint32_t host);
 bool hark_cred_for_header(const struct hark_cred *cred, const uint8_t *name, size_t n);
+bool hark_cred_for_query(const struct hark_cred *cred, const uint8_t *name, size_t n);
 bool hark_cred_for_method(const struct hark_cred *cred, const char *method);
 
 #endif

@@ -51,6 +51,7 @@ enum hark_reason {
 	HARK_REASON_UPGRADE_STRIPPED,        /* Upgrade: h2c was removed */
 	HARK_REASON_CHUNK_EXTENSION,         /* chunk extensions were removed */
 	HARK_REASON_EOF_FRAMED,              /* the response ended with its connection */
+	HARK_REASON_RANGE_REMOVED,           /* Range of a request that may carry a credential */
 	HARK_REASON_REFLECTED,               /* the real credential came back and was replaced */
 
 	/* the upstream's side */

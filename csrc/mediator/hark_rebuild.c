@@ -98,17 +98,27 @@ struct request {
 	const struct hark_host *host;
 	const struct hark_rebuild_notes *notes;
 	const char *method;
+	bool partial; /* it may carry a credential, so it asks for the whole */
 };
 
+/* Without a name: the request target. */
 static void note_all(const struct request *rq, const struct hark_cred_report *report,
 		     const uint8_t *name, size_t nname)
 {
 	size_t i;
 
 	for (i = 0; i < report->nsubstituted; i++)
-		rq->notes->substituted(rq->notes->ctx, report->substituted[i], name, nname);
+		rq->notes->substituted(rq->notes->ctx, report->substituted[i], name, nname,
+				       report->basic);
 	if (report->elsewhere)
 		rq->notes->elsewhere(rq->notes->ctx, report->elsewhere_of, name, nname);
+}
+
+/* Of an answer to part of a resource, a piece of the credential could come back unnoticed. */
+static bool partial_wish(const struct request *rq, const struct hark_field *field)
+{
+	return rq->partial && (hark_head_is(rq->head, field->name, "range") ||
+			       hark_head_is(rq->head, field->name, "if-range"));
 }
 
 static int put_request_field(const struct request *rq, const struct hark_field *field,
@@ -120,6 +130,10 @@ static int put_request_field(const struct request *rq, const struct hark_field *
 	/* A compressed answer could repeat the credential unseen. */
 	if (rq->host->has_creds && hark_head_is(rq->head, field->name, "accept-encoding"))
 		return 0;
+	if (partial_wish(rq, field)) {
+		rq->notes->range_removed(rq->notes->ctx);
+		return 0;
+	}
 	if (hark_buf_put(out, name, field->name.len) || hark_buf_put(out, ": ", 2))
 		return -1;
 	if (hark_cred_value(rq->policy, rq->host, rq->method, name, field->name.len,
@@ -133,26 +147,47 @@ static int put_request_line(const struct request *rq, const struct hark_target *
 			    struct hark_buf *out)
 {
 	const uint8_t *path = hark_head_at(rq->head, target->path);
-	const struct hark_cred *cred =
-		hark_cred_in(rq->policy, path, target->path.len, rq->host, true);
+	struct hark_cred_report report;
 
-	if (cred)
-		rq->notes->elsewhere(rq->notes->ctx, cred->secret, (const uint8_t *)"", 0);
 	if (hark_buf_text(out, rq->method) || hark_buf_put(out, " ", 1))
 		return -1;
 	/* Absolute form may lack a path, or start with its query. */
 	if ((!target->path.len || (path[0] != '/' && path[0] != '*')) && hark_buf_put(out, "/", 1))
 		return -1;
-	if (put_span(rq->head, target->path, out))
+	if (hark_cred_target(rq->policy, rq->host, rq->method, path, target->path.len, out,
+			     &report))
 		return -1;
+	note_all(rq, &report, (const uint8_t *)"", 0);
 	return hark_buf_text(out, " HTTP/1.1\r\n");
+}
+
+const struct hark_cred *hark_rebuild_cred_in(const struct hark_head *head,
+					     const struct hark_policy *policy,
+					     const struct hark_host *host, bool bound)
+{
+	const struct hark_cred *cred = hark_cred_in(policy, hark_buf_data(&head->raw),
+						    hark_buf_len(&head->raw), host, bound);
+	size_t i;
+
+	for (i = 0; i < head->nfields && !cred; i++) {
+		struct hark_span value = head->fields[i].value;
+
+		cred = hark_cred_in_basic(policy, hark_head_at(head, value), value.len, host,
+					  bound);
+	}
+	return cred;
 }
 
 int hark_rebuild_request(const struct hark_head *head, const struct hark_target *target,
 			 const struct hark_policy *policy, const struct hark_host *host,
 			 const struct hark_rebuild_notes *notes, struct hark_buf *out)
 {
-	struct request rq = {head, policy, host, notes, llhttp_method_name(head->method)};
+	struct request rq = {head,
+			     policy,
+			     host,
+			     notes,
+			     llhttp_method_name(head->method),
+			     hark_rebuild_cred_in(head, policy, host, true) != NULL};
 	enum hark_framing framing = HARK_FRAMING_NONE;
 	size_t i;
 
@@ -176,21 +211,65 @@ int hark_rebuild_request(const struct hark_head *head, const struct hark_target 
 
 /* ---- response ---- */
 
-static int put_scanned(const uint8_t *p, size_t n, const struct hark_cred *const *creds,
-		       size_t ncreds, uint64_t *reflected, struct hark_buf *out)
+static int put_scanned(const uint8_t *p, size_t n, const struct hark_form *forms, size_t nforms,
+		       uint64_t *reflected, struct hark_buf *out)
 {
 	struct hark_scan scan;
 	enum hark_scan_result r;
 
-	if (!ncreds)
+	if (!nforms)
 		return hark_buf_put(out, p, n);
-	hark_scan_init(&scan, creds, ncreds);
+	hark_scan_init(&scan, forms, nforms);
 	r = hark_scan_feed(&scan, p, n, true, out);
 	*reflected += scan.hits;
 	hark_scan_fini(&scan);
 	if (r == HARK_SCAN_SAME)
 		return hark_buf_put(out, p, n);
 	return r == HARK_SCAN_OUT ? 0 : -1;
+}
+
+static int put_field(const struct hark_head *head, const struct hark_field *field,
+		     struct hark_buf *out)
+{
+	if (put_span(head, field->name, out) || hark_buf_put(out, ": ", 2) ||
+	    put_span(head, field->value, out))
+		return -1;
+	return hark_buf_put(out, "\r\n", 2);
+}
+
+/*
+ * A field whose line, as it came, repeats a credential: in its name, in its value, or across both.
+ * What is no field afterwards is left out.
+ */
+static int put_scanned_field(const struct hark_head *head, const struct hark_field *field,
+			     const struct hark_form *forms, size_t nforms, uint64_t *reflected,
+			     struct hark_buf *out)
+{
+	const uint8_t *line = hark_head_at(head, field->name);
+	size_t n = field->value.len ? field->value.at + field->value.len - field->name.at
+				    : field->name.len;
+	uint64_t hits = 0;
+	struct hark_buf clean;
+	int r;
+
+	hark_buf_init(&clean, out->max);
+	r = put_scanned(line, n, forms, nforms, &hits, &clean);
+	if (!r && !hits)
+		r = put_field(head, field, out);
+	else if (!r && memchr(hark_buf_data(&clean), ':', hark_buf_len(&clean)))
+		r = hark_buf_put(out, hark_buf_data(&clean), hark_buf_len(&clean)) ||
+				    hark_buf_put(out, "\r\n", 2)
+			    ? -1
+			    : 0;
+	*reflected += hits;
+	hark_buf_fini(&clean);
+	return r;
+}
+
+/* Fields of a response that end here. Nobody but hark says that hark refused. */
+static bool response_dropped(const struct hark_head *head, const struct hark_field *field)
+{
+	return dropped(head, field) || hark_head_is(head, field->name, "x-hark-error");
 }
 
 static int put_connection(const struct hark_response_plan *plan, struct hark_buf *out)
@@ -203,7 +282,7 @@ static int put_connection(const struct hark_response_plan *plan, struct hark_buf
 }
 
 int hark_rebuild_response(const struct hark_head *head, const struct hark_response_plan *plan,
-			  const struct hark_cred *const *creds, size_t ncreds, uint64_t *reflected,
+			  const struct hark_form *forms, size_t nforms, uint64_t *reflected,
 			  struct hark_buf *out)
 {
 	bool length =
@@ -211,19 +290,17 @@ int hark_rebuild_response(const struct hark_head *head, const struct hark_respon
 	size_t i;
 
 	if (hark_buf_printf(out, "HTTP/1.1 %u ", head->status) ||
-	    put_scanned(hark_head_at(head, head->reason_phrase), head->reason_phrase.len, creds,
-			ncreds, reflected, out) ||
+	    put_scanned(hark_head_at(head, head->reason_phrase), head->reason_phrase.len, forms,
+			nforms, reflected, out) ||
 	    hark_buf_put(out, "\r\n", 2))
 		return -1;
 	for (i = 0; i < head->nfields; i++) {
 		const struct hark_field *field = &head->fields[i];
 
-		if (dropped(head, field))
+		if (response_dropped(head, field))
 			continue;
-		if (put_span(head, field->name, out) || hark_buf_put(out, ": ", 2) ||
-		    put_scanned(hark_head_at(head, field->value), field->value.len, creds, ncreds,
-				reflected, out) ||
-		    hark_buf_put(out, "\r\n", 2))
+		if (nforms ? put_scanned_field(head, field, forms, nforms, reflected, out)
+			   : put_field(head, field, out))
 			return -1;
 	}
 	if (put_framing(length ? HARK_FRAMING_LENGTH : plan->framing, plan->length, out) ||
@@ -232,8 +309,8 @@ int hark_rebuild_response(const struct hark_head *head, const struct hark_respon
 	return hark_buf_put(out, "\r\n", 2);
 }
 
-int hark_rebuild_trailers(const struct hark_buf *lines, const struct hark_cred *const *creds,
-			  size_t ncreds, uint64_t *reflected, struct hark_buf *out)
+int hark_rebuild_trailers(const struct hark_buf *lines, const struct hark_form *forms,
+			  size_t nforms, uint64_t *reflected, struct hark_buf *out)
 {
 	const uint8_t *p = hark_buf_data(lines);
 	const uint8_t *end = p + hark_buf_len(lines);
@@ -247,7 +324,7 @@ int hark_rebuild_trailers(const struct hark_buf *lines, const struct hark_cred *
 		eol += 2;
 		colon = memchr(p, ':', (size_t)(eol - p));
 		if (colon && !IN_LIST(p, (size_t)(colon - p), no_trailer) &&
-		    put_scanned(p, (size_t)(eol - p), creds, ncreds, reflected, out))
+		    put_scanned(p, (size_t)(eol - p), forms, nforms, reflected, out))
 			return -1;
 		p = eol;
 	}

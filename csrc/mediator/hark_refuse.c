@@ -27,9 +27,8 @@ void hark_note(struct hark_conn *conn, enum hark_reason reason, const char *deta
 /* A placeholder in what would have left is the finding of the whole record: say so. */
 static void note_placeholder(struct hark_conn *conn)
 {
-	const struct hark_buf *raw = &conn->h1.head.raw;
-	const struct hark_cred *cred = hark_cred_in(&conn->med->policy, hark_buf_data(raw),
-						    hark_buf_len(raw), NULL, false);
+	const struct hark_cred *cred =
+		hark_rebuild_cred_in(&conn->h1.head, &conn->med->policy, NULL, false);
 	char detail[64];
 
 	if (!cred || conn->x.refused != HARK_REASON_HOST_DENIED)

@@ -49,24 +49,83 @@ static X509_STORE *store_from_pem(const char *pem)
 	return NULL;
 }
 
-static int setup_site(struct hark_mediator *med, size_t i, struct hark_err *err)
-{
-	struct hark_site *site = &med->sites[i];
-	size_t c;
+enum { FORMS_PER_CRED = 5 };
 
-	site->host = &med->policy.hosts[i];
-	site->same_length = true;
-	site->creds = calloc(med->policy.ncreds + 1, sizeof(*site->creds));
-	if (!site->creds)
-		return hark_err_set(err, ENOMEM, "no memory for hosts");
-	for (c = 0; c < med->policy.ncreds; c++) {
-		const struct hark_cred *cred = &med->policy.creds[c];
+/* Make one kind of form for each credential of a site: 0 and 1 plain, 2 to 4 inside base64. */
+static int add_forms(struct hark_site *site, const struct hark_policy *policy, size_t kind)
+{
+	size_t i;
+
+	for (i = 0; i < policy->ncreds; i++) {
+		const struct hark_cred *cred = &policy->creds[i];
+		struct hark_form *form = &site->forms[site->nforms_basic];
+		int r;
 
 		if (!hark_cred_for_host(cred, site->host->index))
 			continue;
-		site->creds[site->ncreds++] = cred;
-		site->same_length &= cred->placeholder_len == cred->real_len;
+		if (kind == 0)
+			r = hark_form_plain(cred, form);
+		else if (kind == 1)
+			r = hark_form_percent(cred, form);
+		else
+			r = hark_form_base64(cred, kind - 2, form);
+		if (r < 0)
+			return -1;
+		site->nforms_basic += (size_t)r;
 	}
+	return 0;
+}
+
+static void search_for(struct hark_site *site, size_t nforms)
+{
+	size_t i;
+
+	site->nforms = nforms;
+	site->same_length = true;
+	for (i = 0; i < nforms; i++)
+		site->same_length &= site->forms[i].real_len == site->forms[i].placeholder_len;
+}
+
+void hark_site_basic(struct hark_site *site)
+{
+	if (site->nforms != site->nforms_basic)
+		search_for(site, site->nforms_basic);
+}
+
+static int setup_forms(struct hark_site *site, const struct hark_policy *policy)
+{
+	size_t kind;
+
+	site->forms = calloc(policy->ncreds * FORMS_PER_CRED + 1, sizeof(*site->forms));
+	if (!site->forms)
+		return -1;
+	for (kind = 0; kind < FORMS_PER_CRED; kind++) {
+		if (kind == 2)
+			search_for(site, site->nforms_basic);
+		if (add_forms(site, policy, kind))
+			return -1;
+	}
+	return 0;
+}
+
+void hark_site_fini(struct hark_site *site)
+{
+	size_t i;
+
+	for (i = 0; i < site->nforms_basic; i++)
+		hark_form_fini(&site->forms[i]);
+	free(site->forms);
+	X509_STORE_free(site->store);
+	SSL_SESSION_free(site->session);
+}
+
+static int setup_site(struct hark_mediator *med, size_t i, struct hark_err *err)
+{
+	struct hark_site *site = &med->sites[i];
+
+	site->host = &med->policy.hosts[i];
+	if (setup_forms(site, &med->policy))
+		return hark_err_set(err, ENOMEM, "no memory for hosts");
 	if (!site->host->ca_pem)
 		return 0;
 	site->store = store_from_pem(site->host->ca_pem);
@@ -436,6 +495,27 @@ static void take_answer(struct hark_upstream *up)
 
 /* ---- reading ---- */
 
+/* Record what came unasked, without the credentials that may be in it. */
+static void record_smuggled(struct hark_upstream *up, const uint8_t *p, size_t n)
+{
+	const struct hark_site *site = up->site;
+	struct hark_scan scan;
+	struct hark_buf clean;
+	enum hark_scan_result r;
+
+	hark_scan_init(&scan, site->forms, site->nforms_basic);
+	hark_buf_init(&clean, HARK_STREAM_MAX);
+	r = hark_scan_feed(&scan, p, n, false, &clean); /* a tail that may begin one stays out */
+	if (r != HARK_SCAN_SAME) {
+		p = hark_buf_data(&clean);
+		n = hark_buf_len(&clean);
+	}
+	(void)hark_record_refused(&up->med->rec, 0, 0, HARK_REASON_RESPONSE_SMUGGLED,
+				  site->host->name, p, n);
+	hark_scan_fini(&scan);
+	hark_buf_fini(&clean);
+}
+
 /* Bytes or an end on a connection that no exchange uses. Tickets are read inside OpenSSL. */
 static void read_idle(struct hark_upstream *up)
 {
@@ -444,8 +524,7 @@ static void read_idle(struct hark_upstream *up)
 	if (hark_stream_read(&up->stream, up->med->read_buf, HARK_READ_SIZE, &got) == HARK_IO_AGAIN)
 		return;
 	if (got)
-		(void)hark_record_refused(&up->med->rec, 0, 0, HARK_REASON_RESPONSE_SMUGGLED,
-					  up->site->host->name, up->med->read_buf, got);
+		record_smuggled(up, up->med->read_buf, got);
 	hark_upstream_close(up);
 }
 

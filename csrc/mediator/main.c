@@ -194,11 +194,8 @@ static void finish(struct hark_mediator *med)
 	size_t i;
 
 	/* Closed without records: the reader is gone, or has all of them. */
-	for (i = 0; med->sites && i < med->policy.nhosts; i++) {
-		free(med->sites[i].creds);
-		X509_STORE_free(med->sites[i].store);
-		SSL_SESSION_free(med->sites[i].session);
-	}
+	for (i = 0; med->sites && i < med->policy.nhosts; i++)
+		hark_site_fini(&med->sites[i]);
 	free(med->sites);
 	SSL_CTX_free(med->server);
 	SSL_CTX_free(med->client);

@@ -79,7 +79,10 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A secret and where it may go. A placeholder as long as its value keeps response lengths."""
+    """A secret and where it may go. A placeholder as long as its value keeps response lengths.
+
+    ``queries``: parameters of the request target.
+    """
 
     secret: int
     placeholder: str
@@ -87,6 +90,7 @@ class Credential:
     headers: tuple[str, ...]
     hosts: tuple[int, ...]
     methods: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +141,7 @@ def config_of(
             headers=secret.binding.headers,
             hosts=secret.binding.hosts,
             methods=secret.binding.methods,
+            queries=secret.binding.queries,
         )
         for secret in secrets
         if secret.binding.hosts
@@ -193,5 +198,6 @@ def _credential(credential: Credential) -> bytes:
         + _text(credential.real)
         + _texts([header.lower() for header in credential.headers])
         + pack(f"=H{len(credential.hosts)}I", len(credential.hosts), *credential.hosts)
-        + _texts(credential.methods),
+        + _texts(credential.methods)
+        + _texts(credential.queries),
     )

@@ -140,6 +140,7 @@ def compile_secret(
         env=binding.env,
         hosts=tuple(sorted(index[name] for name in names)),
         headers=binding.headers,
+        queries=binding.queries,
         methods=binding.methods,
         broad=binding.broad,
     )
@@ -201,7 +202,10 @@ def secret_lines(bindings: Iterable[SecretBinding]) -> Iterator[str]:
         yield f"[secrets.{binding.name}]"
         yield f"env = {text(binding.env)}"
         yield f"hosts = {text_list(binding.hosts)}"
-        yield f"header = {text_list(binding.headers)}"
+        if binding.headers:
+            yield f"header = {text_list(binding.headers)}"
+        if binding.queries:
+            yield f"query = {text_list(binding.queries)}"
         if binding.methods:
             yield f"methods = {text_list(binding.methods)}"
 

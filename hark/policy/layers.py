@@ -134,12 +134,13 @@ def check_paths(base: Policy, new: Policy, layer: Layer) -> None:
 
 
 def within(new: SecretBinding, policy: Policy, old: SecretBinding, base: Policy) -> bool:
-    """Whether ``new`` sends the same variable to no host, field or method that ``old`` does not."""
+    """Whether ``new`` sends the same variable to no host, place or method that ``old`` does not."""
     hosts = set(policy.allow_hosts if new.broad else new.hosts)
     return (
         (new.name, new.env) == (old.name, old.env)
         and hosts <= set(base.allow_hosts if old.broad else old.hosts)
         and set(new.headers) <= set(old.headers)
+        and set(new.queries) <= set(old.queries)
         and (not old.methods or (bool(new.methods) and set(new.methods) <= set(old.methods)))
     )
 

@@ -70,7 +70,8 @@ class Host:
 class SecretBinding:
     """Where one secret may go. Holds the name of the variable, never its value.
 
-    ``headers`` are lower case. ``methods`` empty: any. ``broad``: written as ``name = "ENV"``, so
+    ``headers`` are lower case. ``queries``: parameters of the request target, as written.
+    ``methods`` empty: any. ``broad``: written as ``name = "ENV"``, so
     ``hosts`` is empty and means every name of ``allow_hosts``, and ``headers`` is BROAD_HEADERS.
     """
 
@@ -78,6 +79,7 @@ class SecretBinding:
     env: str
     hosts: tuple[str, ...] = ()
     headers: tuple[str, ...] = BROAD_HEADERS
+    queries: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
     broad: bool = False
 
@@ -134,6 +136,7 @@ class CompiledSecret:
     env: str
     hosts: tuple[int, ...]
     headers: tuple[str, ...]
+    queries: tuple[str, ...]
     methods: tuple[str, ...]
     broad: bool
 

@@ -47,6 +47,7 @@ _SLUG = re.compile(r"[a-z][a-z0-9_.-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110 section 5.6.2
+_PARAMETER = re.compile(r"[A-Za-z0-9._~-]+\Z")  # RFC 3986 section 2.3: never percent-encoded
 _SIZE = re.compile(r"([0-9]{1,15}) ?([KMGT]?)(?:i?B)?\Z")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -70,7 +71,8 @@ class SecretTable(msgspec.Struct, forbid_unknown_fields=True):
 
     env: str
     hosts: list[str]
-    header: str | list[str]
+    header: str | list[str] = []
+    query: str | list[str] = []
     methods: list[str] = []
 
 
@@ -291,22 +293,39 @@ def secret(name: str, raw: object, src: Source) -> SecretBinding:
         hint = f'write {name} = "VARIABLE", or a table [secrets.{name}]'
         src.fail(at, "must be the name of a variable, or a table", hint)
     table = shape(raw, SecretTable, src, at)
-    headers = [table.header] if isinstance(table.header, str) else table.header
     if not table.hosts:
         src.fail((*at, "hosts"), "is empty", "name the hosts the secret may go to")
+    if not table.header and not table.query:
+        src.fail(at, "says no place for the secret", 'such as header = "authorization"')
     return SecretBinding(
         name=name,
         env=variable(table.env, src, (*at, "env")),
         hosts=host_names(table.hosts, src, (*at, "hosts")),
-        headers=header_names(headers, src, (*at, "header")),
+        headers=header_names(listed(table.header), src, (*at, "header")),
+        queries=parameter_names(listed(table.query), src, (*at, "query")),
         methods=unique(method(m, src, (*at, "methods", i)) for i, m in enumerate(table.methods)),
     )
 
 
+def listed(given: str | list[str]) -> list[str]:
+    """One text, or a list of them, as a list."""
+    return [given] if isinstance(given, str) else given
+
+
+def parameter_names(given: list[str], src: Source, at: PathSteps) -> tuple[str, ...]:
+    """Names of query parameters that may carry a secret; they are case-sensitive."""
+    if len(given) > limits.POLICY_MAX_HEADERS_PER_SECRET:
+        src.fail(at, f"names more than {limits.POLICY_MAX_HEADERS_PER_SECRET} parameters")
+    for text in given:
+        if not _PARAMETER.match(text):
+            src.fail(at, f"({text!r}) is no name of a query parameter", "such as 'key'", text)
+    return unique(given)
+
+
 def header_names(given: list[str], src: Source, at: PathSteps) -> tuple[str, ...]:
     """Field names that may carry a secret, lower case."""
-    if not 1 <= len(given) <= limits.POLICY_MAX_HEADERS_PER_SECRET:
-        src.fail(at, f"must name 1 to {limits.POLICY_MAX_HEADERS_PER_SECRET} header fields")
+    if len(given) > limits.POLICY_MAX_HEADERS_PER_SECRET:
+        src.fail(at, f"names more than {limits.POLICY_MAX_HEADERS_PER_SECRET} header fields")
     names = unique(text.lower() for text in given)
     for name in names:
         if not _TOKEN.match(name) or name in _NOT_FOR_SECRETS:

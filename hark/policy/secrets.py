@@ -32,9 +32,13 @@ class Secret:
     value: bytes = field(repr=False)
 
 
-def mint_placeholder(run: RunId, name: str) -> str:
-    """Make what the agent holds instead of ``name``; once per run, kept by its replays."""
-    return f"hark-placeholder-{run}-{name}"
+def mint_placeholder(run: RunId, name: str, length: int) -> str:
+    """Make what the agent holds instead of ``name``; once per run, kept by its replays.
+
+    Dots, which no name holds, make it ``length`` bytes where it is shorter: a value and its
+    placeholder of one length leave every Content-Length as it is.
+    """
+    return f"hark-placeholder-{run}-{name}".ljust(length, ".")
 
 
 def load_secrets(
@@ -45,13 +49,16 @@ def load_secrets(
     Raises PolicyError, naming the variable and never its value, for one that is missing or that
     cannot stand in a header field (RFC 9110 section 5.5).
     """
-    return tuple(
-        Secret(
-            binding=binding,
-            placeholder=mint_placeholder(run, binding.name),
-            value=read_value(binding, outer),
-        )
-        for binding in bindings
+    return tuple(load_secret(binding, outer, run) for binding in bindings)
+
+
+def load_secret(binding: CompiledSecret, outer: Mapping[bytes, bytes], run: RunId) -> Secret:
+    """Read one variable and mint what stands for it."""
+    value = read_value(binding, outer)
+    return Secret(
+        binding=binding,
+        placeholder=mint_placeholder(run, binding.name, len(value)),
+        value=value,
     )
 
 

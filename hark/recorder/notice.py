@@ -23,6 +23,7 @@ NOTED = frozenset(
         "upgrade_stripped",
         "chunk_extension",
         "eof_framed",
+        "range_removed",
         "reflected",
     }
 )
@@ -33,6 +34,7 @@ _NOTED_TEXT = {
     "upgrade_stripped": "an Upgrade: h2c header was removed",
     "chunk_extension": "chunk extensions were removed",
     "eof_framed": "a response ended with its connection",
+    "range_removed": "Range was removed from a request that may carry a credential",
     "reflected": "a credential came back from the host and was replaced",
 }
 

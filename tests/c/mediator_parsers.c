@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hark_base64.h"
 #include "hark_check.h"
 #include "hark_cred.h"
 #include "hark_h1.h"
@@ -370,11 +371,22 @@ static void test_long_body(void **state)
 
 /* ---- rebuilding ---- */
 
-static void note(void *ctx, uint32_t secret, const uint8_t *name, size_t n)
+static void note_plain(void *ctx, uint32_t secret, const uint8_t *name, size_t n)
 {
 	(void)secret;
 	(void)name;
 	(void)n;
+	++*(int *)ctx;
+}
+
+static void note(void *ctx, uint32_t secret, const uint8_t *name, size_t n, bool basic)
+{
+	(void)basic;
+	note_plain(ctx, secret, name, n);
+}
+
+static void note_range(void *ctx)
+{
 	++*(int *)ctx;
 }
 
@@ -395,7 +407,7 @@ static void test_rebuilt_request(void **state)
 	struct hark_policy policy = {0};
 	struct hark_host host = {.name = (char *)(uintptr_t)"a"};
 	int notes = 0;
-	struct hark_rebuild_notes told = {note, note, &notes};
+	struct hark_rebuild_notes told = {note, note_plain, note_range, &notes};
 	struct hark_target target;
 	struct hark_buf out;
 	struct hark_h1 h1;
@@ -423,11 +435,9 @@ static char real_a[] = "sk-abcabcabd";
 static char real_b[] = "sk-abcabcabdEXTRA"; /* begins with the other one */
 static char hold_a[] = "hark-A";
 static char hold_b[] = "hark-placeholder-B";
-static const struct hark_cred cred_a = {
-	.real = real_a, .real_len = 12, .placeholder = hold_a, .placeholder_len = 6};
 static const struct hark_cred cred_b = {
 	.real = real_b, .real_len = 17, .placeholder = hold_b, .placeholder_len = 18};
-static const struct hark_cred *const both[] = {&cred_a, &cred_b};
+static const struct hark_form both[] = {{real_a, 12, hold_a, 6}, {real_b, 17, hold_b, 18}};
 
 struct swap_case {
 	const char *in;
@@ -503,6 +513,70 @@ static void test_nothing_is_held_back_without_need(void **state)
 	hark_scan_fini(&scan);
 }
 
+static void test_base64(void **state)
+{
+	static const char *const good[][2] = {
+		{"", ""}, {"Zg==", "f"}, {"Zm8=", "fo"}, {"Zm9v", "foo"}, {"Zm9vYg==", "foob"}};
+	static const char *const bad[] = {"Z",        "Zg",   "Zg=",  "Zh==", "Zm9=",  "====",
+					  "Zg==Zg==", "Z===", "Zm 9", "Zm9-", "Zm9v\n"};
+	struct hark_buf out;
+	size_t i;
+
+	(void)state;
+	hark_buf_init(&out, 64);
+	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		hark_buf_clear(&out);
+		assert_int_equal(
+			hark_base64_get((const uint8_t *)good[i][0], strlen(good[i][0]), &out), 0);
+		assert_int_equal(hark_buf_put(&out, "", 1), 0);
+		assert_string_equal((const char *)hark_buf_data(&out), good[i][1]);
+		hark_buf_clear(&out);
+		assert_int_equal(
+			hark_base64_put((const uint8_t *)good[i][1], strlen(good[i][1]), &out), 0);
+		assert_int_equal(hark_buf_put(&out, "", 1), 0);
+		assert_string_equal((const char *)hark_buf_data(&out), good[i][0]);
+	}
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		hark_buf_clear(&out);
+		assert_int_equal(hark_base64_get((const uint8_t *)bad[i], strlen(bad[i]), &out),
+				 -1);
+	}
+	hark_buf_fini(&out);
+}
+
+/* Whatever stands around a credential, its base64 holds the form for that distance. */
+static void test_every_base64_around_a_value_is_found(void **state)
+{
+	const char *before = "user:";
+	const char *after = ":tail";
+	size_t i;
+	size_t j;
+
+	(void)state;
+	for (i = 0; i <= strlen(before); i++) {
+		for (j = 0; j <= strlen(after); j++) {
+			struct hark_form form;
+			struct hark_buf text;
+			struct hark_buf out;
+
+			assert_int_equal(hark_form_base64(&cred_b, i % 3, &form), 1);
+			hark_buf_init(&text, 256);
+			hark_buf_init(&out, 256);
+			assert_int_equal(hark_buf_put(&text, before, i), 0);
+			assert_int_equal(hark_buf_text(&text, real_b), 0);
+			assert_int_equal(hark_buf_put(&text, after, j), 0);
+			assert_int_equal(
+				hark_base64_put(hark_buf_data(&text), hark_buf_len(&text), &out),
+				0);
+			assert_non_null(memmem(hark_buf_data(&out), hark_buf_len(&out), form.real,
+					       form.real_len));
+			hark_buf_fini(&text);
+			hark_buf_fini(&out);
+			hark_form_fini(&form);
+		}
+	}
+}
+
 static void test_watch_sees_every_split(void **state)
 {
 	struct hark_cred cred = cred_b;
@@ -557,6 +631,8 @@ int main(void)
 		cmocka_unit_test(test_rebuilt_request),
 		cmocka_unit_test(test_values_come_back_as_placeholders),
 		cmocka_unit_test(test_nothing_is_held_back_without_need),
+		cmocka_unit_test(test_base64),
+		cmocka_unit_test(test_every_base64_around_a_value_is_found),
 		cmocka_unit_test(test_watch_sees_every_split),
 		cmocka_unit_test(test_reasons_have_texts),
 	};

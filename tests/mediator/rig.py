@@ -206,6 +206,7 @@ class Rig:
     directory: Path
     limits: Mapping[Limit, int] = field(default_factory=dict)
     credentials: bool = True
+    bindings: tuple[Credential, ...] = ()  # instead of the usual one
     real: bytes = REAL
     mode: PortMode = PortMode.TLS
     server: ssl.SSLContext | None = None
@@ -253,7 +254,7 @@ class Rig:
                 HostEntry(index=0, name=HOST, ports=ports, ca_pem=pem),
                 HostEntry(index=1, name=OTHER, ports=ports, ca_pem=pem),
             ),
-            credentials=(credential,) if self.credentials else (),
+            credentials=(self.bindings or (credential,)) if self.credentials else (),
             limits=self.limits,
         )
 

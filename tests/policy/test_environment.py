@@ -152,9 +152,17 @@ def test_home_in_paths(path: str, home: str, whole: str) -> None:
 def test_a_secret_does_not_show() -> None:
     (secret,) = load_secrets(POLICY.secrets, OUTER, RUN)
     assert secret.value == VALUE
-    assert secret.placeholder == mint_placeholder(RUN, "api_key")
+    assert secret.placeholder == mint_placeholder(RUN, "api_key", len(VALUE))
     assert "sk-live" not in repr(secret) + str(secret) + f"{[secret]}"
     assert "sk-live" not in POLICY.text
+
+
+@pytest.mark.parametrize("length", [8, 51, 52, 53, 200])
+def test_a_placeholder_is_as_long_as_its_value_where_it_can_be(length: int) -> None:
+    text = mint_placeholder(RUN, "api_key", length)
+    shape = f"hark-placeholder-{RUN}-api_key"
+    assert text.rstrip(".") == shape
+    assert len(text) == max(length, len(shape))
 
 
 def test_a_missing_secret_says_how_to_pass_it() -> None:

@@ -24,7 +24,7 @@ def section(title: str) -> str:
 def test_the_examples_are_policies() -> None:
     first, second = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     parse_layer(first.encode(), source="page", folder="/")
-    whole = 'allow_hosts = ["api.github.com"]\n' + second
+    whole = 'allow_hosts = ["api.github.com", "maps.googleapis.com"]\n' + second
     compile_policy(parse_layer(whole.encode(), source="page", folder="/").policy)
 
 
