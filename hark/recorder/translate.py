@@ -7,7 +7,6 @@ value is an absent key. Actors are added by ``merge``, which knows them.
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
@@ -21,7 +20,8 @@ __all__ = ["Names", "Payload", "address", "compact", "request_line"]
 
 Payload = dict[int, Any]
 
-_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}
+_AF_INET, _AF_INET6 = 2, 10  # include/linux/socket.h
+_TCP, _UDP = 6, 17  # IANA protocol numbers
 _DNS_PORT = 53
 _MAPPED = bytes(10) + b"\xff\xff"  # RFC 4291 section 2.5.5.2
 
@@ -33,16 +33,18 @@ def address(raw: bytes) -> bytes:
 
 def family_address(family: int, raw: bytes) -> bytes | None:
     """Return the address of a control message (IPv4 in the first 4 bytes), or ``None``."""
-    if family == socket.AF_INET:
+    if family == _AF_INET:
         return raw[:4]
-    return address(raw) if family == socket.AF_INET6 else None
+    return address(raw) if family == _AF_INET6 else None
 
 
 def address_text(raw: bytes) -> str:
     """Write an address for a person."""
-    if len(raw) in _FAMILIES:
-        return socket.inet_ntop(_FAMILIES[len(raw)], raw)
-    return raw.hex()
+    if len(raw) not in (4, 16):
+        return raw.hex()
+    from ipaddress import ip_address  # noqa: PLC0415 - only when a packet was refused
+
+    return str(ip_address(raw))
 
 
 def compact(values: Payload) -> Payload:
@@ -124,7 +126,7 @@ def syscall_denied(
 
 def packet_denied(record: kernel.RefusedPacket) -> Payload:
     """Kind 11, layer ``nft``. Ports are absent for protocols without them."""
-    ports = record.proto in (socket.IPPROTO_TCP, socket.IPPROTO_UDP)
+    ports = record.proto in (_TCP, _UDP)
     return compact(
         {
             4: "nft",
@@ -255,7 +257,7 @@ def dns_denied(message: control.Dns) -> Payload:
             9: message.qname.encode("utf-8", "surrogateescape") or None,
             10: family_address(message.family, message.dst),
             11: _DNS_PORT,
-            12: int(socket.IPPROTO_UDP),
+            12: _UDP,
             16: message.sport,
         }
     )
