@@ -284,20 +284,20 @@ class Extractor:
     # --- the run ----------------------------------------------------------------------------------
 
     def _run_start(self, seq: int, p: dict[int, Any]) -> Iterator[Step]:
-        pairs = [(str(name), _bytes(text)) for name, text in p.get(18) or []]
+        pairs = [(str(name), self._raw(text)) for name, text in p.get(18) or []]
         self._table = placeholder_table(pairs)
         if self._given_rules is None:
             is_real = is_real_clock(str(p.get(11, "off")))
             self._rules = replace(BUILTIN, real_times=is_real)
-        self._cwd = _bytes(p.get(5) or b"").rstrip(b"/")
+        self._cwd = self._raw(p.get(5) or b"").rstrip(b"/")
         replacer = Replacer(self._table)
-        given = [(f"argv[{i}]", _bytes(word)) for i, word in enumerate(p.get(4) or [])]
-        given.append(("cwd", _bytes(p.get(5) or b"")))
+        given = [(f"argv[{i}]", self._raw(word)) for i, word in enumerate(p.get(4) or [])]
+        given.append(("cwd", self._raw(p.get(5) or b"")))
         given += [
-            (f"environment {text_of(_bytes(name))}", _bytes(value))
+            (f"environment {text_of(self._raw(name))}", self._raw(value))
             for name, value in p.get(8) or []
         ]
-        given.append(("policy", _bytes(p.get(6) or b"")))
+        given.append(("policy", self._raw(p.get(6) or b"")))
         for label, raw in given:
             value = replacer.replace(raw)
             scanner = InputScanner(self.ownership)
@@ -361,8 +361,8 @@ class Extractor:
         yield from ()
 
     def _workspace_start(self, seq: int, p: dict[int, Any]) -> Iterator[Step]:
-        folder = text_of(self._placed(_bytes(p.get(4, b""))))
-        yield InputSeen(seq, f"files of {folder}", _bytes(p.get(6, b"")))
+        folder = text_of(self._placed(self._raw(p.get(4, b""))))
+        yield InputSeen(seq, f"files of {folder}", self._raw(p.get(6, b"")))
 
     def _placed(self, folder: bytes) -> bytes:
         """A replay has the same folder; a second recording may have been made elsewhere."""
@@ -371,13 +371,13 @@ class Extractor:
         return folder
 
     def _write_set(self, seq: int, p: dict[int, Any]) -> Iterator[Step]:
-        folder = _bytes(p.get(4, b""))
+        folder = self._raw(p.get(4, b""))
         fields = self._writes.setdefault(folder, [])
         for entry in p.get(5) or []:
             path, *what = entry
             value = " ".join(_shown(item) for item in what)
             if len(fields) <= limits.REPLAY_WRITES_MAX:
-                fields.append(Field(f"path {text_of(_bytes(path))}", value))
+                fields.append(Field(f"path {text_of(self._raw(path))}", value))
         if p.get(6) is None:
             return
         del self._writes[folder]
@@ -401,10 +401,10 @@ class Extractor:
 
     def _exec(self, seq: int, p: dict[int, Any]) -> Iterator[Step]:
         actor = p.get(Key.ACTOR)
-        filename = _bytes(p.get(4, b""))
+        filename = self._raw(p.get(4, b""))
         lineage = self._spawn.execed(actor, filename)
         replacer = Replacer(self._table)
-        argv = [replacer.replace(_bytes(word)) for word in p.get(5) or []]
+        argv = [replacer.replace(self._raw(word)) for word in p.get(5) or []]
         fields = [Field("lineage", lineage.hex(), b"l" + lineage)]
         fields.append(Field("filename", text_of(filename)))
         fields += [Field(f"argv[{i}]", text_of(word)) for i, word in enumerate(argv)]
@@ -418,7 +418,7 @@ class Extractor:
     # --- names and refusals -----------------------------------------------------------------------
 
     def _dns(self, seq: int, p: dict[int, Any]) -> Iterator[Step]:
-        name = text_of(_bytes(p.get(4, b""))).lower().rstrip(".")
+        name = text_of(self._raw(p.get(4, b""))).lower().rstrip(".")
         if not p.get(6) and self._is_new("question", name):
             fields = [Field("name", name)]
             identity = self._plain(ActionKind.QUESTION, f"asks for {name}", fields)
@@ -439,13 +439,13 @@ class Extractor:
             once: tuple[Any, ...] = ("seccomp", lineage, p.get(7), p.get(18))
             title = f"syscall {p.get(7)} refused"
         elif layer == "nft":
-            where = _bytes(p.get(10, b"")).hex()
+            where = self._raw(p.get(10, b"")).hex()
             names = [("protocol", p.get(12)), ("address", where), ("port", p.get(11))]
             socket = p.get(Key.COOKIE) or ("port", p.get(16))
             once = ("nft", socket, p.get(12), where, p.get(11))
             title = f"packet to {where} port {p.get(11)} refused"
         else:
-            asked = text_of(_bytes(p.get(9, b""))).lower().rstrip(".")
+            asked = text_of(self._raw(p.get(9, b""))).lower().rstrip(".")
             names = [("name", asked), ("rule", p.get(6))]
             once = ("dns", asked, p.get(6))
             title = f"question for {asked} refused"
@@ -465,7 +465,7 @@ class Extractor:
             return
         if reason in _NEITHER or _is_outside(reason) or Key.EXCHANGE in p:
             return
-        host = text_of(_bytes(p.get(9, b""))).lower()
+        host = text_of(self._raw(p.get(9, b""))).lower()
         if self._is_new("conn", p.get(15, seq), reason):
             fields = [Field("layer", "mediator"), Field("reason", reason), Field("host", host)]
             fields.append(Field("port", str(p.get(11, ""))))
@@ -611,6 +611,14 @@ class Extractor:
     def _plain(self, kind: ActionKind, title: str, fields: list[Field]) -> Identity:
         return plain_identity(kind, title, fields, self.ownership, self._rules)
 
+    def _raw(self, value: Any) -> bytes:
+        """Return a name, path or word; long ones stand in the chunk store like any bytes."""
+        return (
+            value.encode("utf-8", "surrogateescape")
+            if isinstance(value, str)
+            else self._read(value)
+        )
+
     def _is_new(self, *what: Any) -> bool:
         if what in self._once:
             return False
@@ -650,7 +658,3 @@ def _is_outside(reason: str) -> bool:
 
 def _shown(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _bytes(value: Any) -> bytes:
-    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from hark.replay.digest import Mark
     from hark.replay.identity import Difference, Identity
 
-__all__ = ["Divergence", "History", "Interval", "Side", "Verdict", "judge"]
+__all__ = ["Court", "Divergence", "History", "Interval", "Side", "Verdict"]
+__all__ += ["entry_of", "interval_at", "judge"]
 
 _LEVELS = ("strict", "normalised", "renamed")
 
@@ -314,7 +315,9 @@ def _divergence_json(d: Divergence | None) -> dict[str, Any] | None:
 # --- judging --------------------------------------------------------------------------------------
 
 
-class _Judge:
+class Court:
+    """Two runs, and the map of their ids. ``load_…`` give an identity with its fields."""
+
     def __init__(
         self,
         recorded: History,
@@ -336,26 +339,26 @@ class _Judge:
         if not is_prefix:
             count = max(count, len(self.now.intervals))
         for index in range(count):
-            left = _at(self.recorded, index)
-            right = _at(self.now, index)
+            left = interval_at(self.recorded, index)
+            right = interval_at(self.now, index)
             missing, surplus, conflict = self._pair(left, right)
             if is_prefix and index == count - 1:
                 surplus = []
             if missing or surplus:
-                return self._explain(index, missing, surplus, conflict)
+                return self.explain(index, missing, surplus, conflict)
             if left.mark_hashes() != right.mark_hashes():
-                return self._given(left, right)
+                return self.given(left, right)
         return None
 
     def is_same_set(self) -> bool:
         """Whether the runs' actions are the same when order does not count."""
         left, right = self.recorded.as_set(), self.now.as_set()
-        return _Judge(left, right, self.load_recorded, self.load_now).divergence() is None
+        return Court(left, right, self.load_recorded, self.load_now).divergence() is None
 
     def _pair(
         self, left: Interval, right: Interval
     ) -> tuple[list[Entry], list[Action], tuple[bytes, bytes] | None]:
-        pool = Pool((_entry(action) for action in left.actions), self.renames)
+        pool = Pool((entry_of(action) for action in left.actions), self.renames)
         waiting = list(right.actions)
         conflict = None
         for level in Level:
@@ -370,18 +373,19 @@ class _Judge:
             waiting = still
         return list(pool.left), waiting, conflict
 
-    def _explain(
+    def explain(
         self,
         index: int,
         missing: list[Entry],
         surplus: list[Action],
         conflict: tuple[bytes, bytes] | None,
     ) -> Divergence:
-        left, right = _at(self.recorded, index), _at(self.now, index)
+        """Tell the first difference of interval ``index``."""
+        left, right = interval_at(self.recorded, index), interval_at(self.now, index)
         recorded, now = _first(left, right, missing, surplus)
         near = None
         if now is not None:
-            later = [_entry(a) for i in self.recorded.intervals[index + 1 :] for a in i.actions]
+            later = [entry_of(a) for i in self.recorded.intervals[index + 1 :] for a in i.actions]
             near = nearest(self.load_now(now.number), [*missing, *later], self.load_recorded)
         before = sum(len(i.actions) for i in self.recorded.intervals[:index])
         number = recorded.number if recorded else before + 1 + _place(right, now)
@@ -394,7 +398,7 @@ class _Judge:
             moved = f"it came later when recorded, after {found[0].given or 'nothing'}"
         return self._divergence(number, recorded, now, near=near, moved=moved, conflict=conflict)
 
-    def _given(self, left: Interval, right: Interval) -> Divergence:
+    def given(self, left: Interval, right: Interval) -> Divergence:
         """The actions are the same, what the agent had been given before them is not."""
         recorded = left.actions[0] if left.actions else None
         now = right.actions[0] if right.actions else None
@@ -429,11 +433,13 @@ class _Judge:
         )
 
 
-def _entry(action: Action) -> Entry:
+def entry_of(action: Action) -> Entry:
+    """Return what can be matched of an action."""
     return Entry(action.number, action.identity, action.lineage, action.path, action.exchange)
 
 
-def _at(history: History, index: int) -> Interval:
+def interval_at(history: History, index: int) -> Interval:
+    """Return an interval; an empty one behind the end."""
     return history.intervals[index] if index < len(history.intervals) else Interval()
 
 
@@ -485,7 +491,7 @@ def judge(
     a concurrent agent comes before a chunk. The verdict says so.
     """
     pair = (recorded, now) if order else (recorded.as_set(), now.as_set())
-    court = _Judge(*pair, load_recorded, load_now)
+    court = Court(*pair, load_recorded, load_now)
     divergence = court.divergence()
     notes = _notes(recorded, now)
     if order and divergence is not None and court.is_same_set():

