@@ -87,7 +87,7 @@ libexec: $(PROGRAMS) $(BPF_OBJECTS) $(SECCOMP)
 	$(Q)mkdir -p $(VENV)/libexec
 	$(Q)for f in $^; do ln -sfn "../../$$f" "$(VENV)/libexec/$${f##*/}"; done
 
-C_OWN := $(wildcard csrc/*.h csrc/*/*.[ch] bpf/*.[ch] shim/*.[ch] tests/c/*.[ch])
+C_OWN := $(wildcard csrc/*.h csrc/*/*.[ch] bpf/*.[ch] shim/*.[ch] tests/*/*.[ch])
 
 check: packages-test
 	$(Q)$(MAKE) --no-print-directory venv-dev build

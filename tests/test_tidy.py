@@ -92,9 +92,10 @@ def test_no_dumping_grounds():
 
 
 def test_lines_fit_in_100_columns():
+    """Of C and shell; those of Python are ruff's (E501), which leaves pragmas out."""
     wide = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in _tracked("*.c", "*.h", "*.py", "*.sh")
+        for path in _tracked("*.c", "*.h", "*.sh")
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if len(line.expandtabs(8)) > 100
     ]

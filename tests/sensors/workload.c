@@ -103,7 +103,8 @@ static int killed(unsigned int action)
 
 static int connect_to(const char *address, const char *port, int n)
 {
-	struct sockaddr_in6 to6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)atoi(port))};
+	struct sockaddr_in6 to6 = {.sin6_family = AF_INET6,
+				   .sin6_port = htons((uint16_t)atoi(port))};
 	struct sockaddr_in to4 = {.sin_family = AF_INET, .sin_port = to6.sin6_port};
 	int four = inet_pton(AF_INET, address, &to4.sin_addr) == 1;
 	const struct sockaddr *to = four ? (void *)&to4 : (void *)&to6;
