@@ -76,7 +76,7 @@ class _Carrier:
         self,
         rows: Iterable[tuple[Target, Judged]],
         prepare: Callable[[Target, Change], Step],
-        act: Callable[[Target, Change, Step], None],
+        act: Callable[[Target, Change, Step], tuple[int, int] | None],
         *,
         temporary: bool = False,
     ) -> None:
@@ -112,20 +112,20 @@ class _Carrier:
 
     def _act(
         self,
-        act: Callable[[Target, Change, Step], None],
+        act: Callable[[Target, Change, Step], tuple[int, int] | None],
         target: Target,
         judged: Judged,
         step: Step,
     ) -> str:
         try:
-            act(target, judged.change, step)
+            touched = act(target, judged.change, step)
         except OSError as error:
             if step.temporary and not self._left_old(target, step):
                 with contextlib.suppress(OSError), folder_of(target.real, step.path) as (fd, _):
                     os.unlink(step.temporary, dir_fd=fd)
             self.journal.void(step)
             return _why(error)
-        self.journal.finish(step)
+        self.journal.finish(step, touched)
         return ""
 
     def _left_old(self, target: Target, step: Step) -> bool:
@@ -185,20 +185,19 @@ class _Carrier:
             return self.step(target, "rmdir", change.path, mode_before=mode)
         return self.step(target, "rm", change.path, temporary=self.temporary(target, change))
 
-    def remove(self, target: Target, change: Change, step: Step) -> None:
+    def remove(self, target: Target, change: Change, step: Step) -> tuple[int, int] | None:
         st = _there(change.now)
         with folder_of(target.real, change.path) as (fd, name):
             if step.act == "rmdir":
                 os.rmdir(name, dir_fd=fd)
-                return
+                return None
             self._check(fd, name, st)
             rename(fd, name, fd, step.temporary)
             if not self._same(os.stat(step.temporary, dir_fd=fd, follow_symlinks=False), st):
                 with contextlib.suppress(OSError):
                     _rename_new(fd, step.temporary, name)
                 raise Stale(errno.EBUSY, "changed in this moment")
-            move_entry(fd, step.temporary, self.journal.store, str(step.number))
-            self.moved.add((st.st_dev, st.st_ino))
+            return self._keep(fd, step.temporary, st, step)
 
     # --- folders and permissions ------------------------------------------------------------------
 
@@ -247,19 +246,19 @@ class _Carrier:
                 raise
         return self.step(target, act, change.path, temporary=name, after=after)
 
-    def place_file(self, target: Target, change: Change, step: Step) -> None:
+    def place_file(self, target: Target, change: Change, step: Step) -> tuple[int, int] | None:
         if step.act == "mode":
             self.set_mode(target, change, step)
         elif step.act == "write":
             self._write(target, change, step)
         else:
             with folder_of(target.real, change.path) as (fd, name):
-                if step.act == "put":
-                    _rename_new(fd, step.temporary, name)
-                else:
-                    self._swap(fd, name, _there(change.now), step)
+                if step.act == "swap":
+                    return self._swap(fd, name, _there(change.now), step)
+                _rename_new(fd, step.temporary, name)
+        return None
 
-    def _swap(self, fd: int, name: str, now: os.stat_result, step: Step) -> None:
+    def _swap(self, fd: int, name: str, now: os.stat_result, step: Step) -> tuple[int, int] | None:
         self._check(fd, name, now)
         try:
             rename(fd, step.temporary, fd, name, Rename.EXCHANGE)
@@ -268,12 +267,18 @@ class _Carrier:
                 raise
             move_entry(fd, name, self.journal.store, str(step.number))
             _rename_new(fd, step.temporary, name)
-            return
+            return None
         if not self._same(os.stat(step.temporary, dir_fd=fd, follow_symlinks=False), now):
             rename(fd, step.temporary, fd, name, Rename.EXCHANGE)
             raise Stale(errno.EBUSY, "changed in this moment")
-        move_entry(fd, step.temporary, self.journal.store, str(step.number))
-        self.moved.add((now.st_dev, now.st_ino))
+        return self._keep(fd, step.temporary, now, step)
+
+    def _keep(self, fd: int, name: str, old: os.stat_result, step: Step) -> tuple[int, int] | None:
+        """Move the old version to the store; return its inode and new change time."""
+        move_entry(fd, name, self.journal.store, str(step.number))
+        self.moved.add((old.st_dev, old.st_ino))
+        st = os.stat(str(step.number), dir_fd=self.journal.store, follow_symlinks=False)
+        return (st.st_ino, st.st_ctime_ns) if st.st_ino == old.st_ino else None
 
     def _only_mode(self, target: Target, change: Change) -> bool:
         old, new = _there(change.now), _there(change.new)

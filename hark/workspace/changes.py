@@ -97,7 +97,7 @@ def compare(views: Views) -> Iterator[Change]:
             below = f"{path}/{name}" if path else name
             old, new = ours.get(name), now.get(name)
             yield from _entry(views, below, old, new)
-            if old and new and stat.S_ISDIR(old.st_mode) and stat.S_ISDIR(new.st_mode):
+            if old and new and _are_folders(old, new):
                 named = below in views.touched.names
                 if whole or named or below in views.touched.whole:
                     inner.append((below, whole or not named or below in views.touched.whole))
@@ -108,7 +108,7 @@ def _entry(
     views: Views, path: str, old: os.stat_result | None, new: os.stat_result | None
 ) -> Iterator[Change]:
     """Yield what differs at one path, and below it where only one side has it."""
-    if views.gone(path) and not (new is not None and stat.S_ISDIR(new.st_mode)):
+    if views.gone(path) and not (old and new and _are_folders(old, new)):
         return
     if old is not None and new is not None and _type(old) == _type(new):
         yield from _same_type(views, path, old, new)
@@ -117,6 +117,10 @@ def _entry(
         yield from _all(views.lower, "D", path, old)
     if new is not None:
         yield from _all(views.merged, "A", path, new)
+
+
+def _are_folders(old: os.stat_result, new: os.stat_result) -> bool:
+    return stat.S_ISDIR(old.st_mode) and stat.S_ISDIR(new.st_mode)
 
 
 def _type(st: os.stat_result) -> int:

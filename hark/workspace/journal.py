@@ -53,6 +53,7 @@ class Journal:
     undoing: set[int] = field(default_factory=set)
     ended: bool = False  # the apply came to its end
     reverted: bool = False  # the whole of it was undone
+    touched: set[tuple[int, int]] = field(default_factory=set)
     reserved: list[tuple[int, str, str]] = field(default_factory=list)
     restored: list[tuple[int, str, list[int]]] = field(default_factory=list)
     _pending: list[bytes] = field(default_factory=list)
@@ -67,10 +68,10 @@ class Journal:
         self.steps.append(step)
         self._line({"do": {name: getattr(step, name) for name in Step.__slots__}})
 
-    def finish(self, step: Step) -> None:
-        """Note that a step is done."""
+    def finish(self, step: Step, touched: tuple[int, int] | None = None) -> None:
+        """Note that a step is done; ``touched``: inode and new change time of what it moved."""
         self.done.add(step.number)
-        self._line({"done": step.number})
+        self._line({"done": step.number, "touched": touched})
 
     def revert(self, step: Step, layer: int, row: list[int] | None) -> None:
         """Note that a step was undone; ``row``: the restored entry's start row from now on."""
@@ -138,6 +139,9 @@ def _take(out: Journal, value: dict[str, Any]) -> None:
         out.steps.append(Step(**value["do"]))
     elif "done" in value:
         out.done.add(value["done"])
+        if value["touched"] is not None:
+            inode, ctime_ns = value["touched"]
+            out.touched.add((inode, ctime_ns))
     elif "undone" in value:
         out.undone.add(value["undone"])
         if value["row"] is not None:

@@ -16,7 +16,7 @@ from hark.workspace.content import digest_file, digest_link
 from hark.workspace.paths import folder_of, parent_of, stat_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from hark.workspace.changes import Change, Views
     from hark.workspace.manifest import Manifest, Row
@@ -150,10 +150,10 @@ def _conflict(change: Change, views: Views, start: Manifest, deleted: set[str]) 
         return "" if row is None or path in deleted else "removed since the run began"
     if row is None:
         return "made since the run began"
-    return "" if _as_begun(change, views, row) else "changed since the run began"
+    return "" if _as_begun(change, views, row, start.touched) else "changed since the run began"
 
 
-def _as_begun(change: Change, views: Views, row: Row) -> bool:
+def _as_begun(change: Change, views: Views, row: Row, touched: Collection[tuple[int, int]]) -> bool:
     """Whether the person's entry is the one the manifest has."""
     now = change.now
     if now is None:
@@ -162,7 +162,7 @@ def _as_begun(change: Change, views: Views, row: Row) -> bool:
         return stat.S_ISDIR(row.mode) and (change.op == "D" or row.mode == now.st_mode)
     if row.digest:
         return row.mode == now.st_mode and _digest(views.lower, change.path, now) == row.digest
-    return row.same_stat(now)
+    return row.same_stat(now, touched)
 
 
 def _digest(root: int, path: str, st: os.stat_result) -> bytes:

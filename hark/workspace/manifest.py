@@ -17,15 +17,19 @@ import stat
 import struct
 import time
 from enum import IntFlag
+from typing import TYPE_CHECKING
 
 import zstandard
 from blake3 import blake3
 
 from hark import limits
 from hark.errors import BundleInvalid
-from hark.values import dataclass, field
+from hark.values import dataclass, field, replace
 from hark.workspace.content import digest_file, digest_link
 from hark.workspace.paths import open_below, too_long
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = ["Manifest", "Mark", "Row", "load", "row_of", "walk"]
 
@@ -60,9 +64,15 @@ class Row:
     digest: bytes = b""
     marks: Mark = Mark.NONE
 
-    def same_stat(self, st: os.stat_result) -> bool:
-        """Whether an entry has this row's type, mode, size, times and inode, and that proves it."""
-        return Mark.UNSURE not in self.marks and self == row_of(st, self.digest, self.marks)
+    def same_stat(self, st: os.stat_result, touched: Collection[tuple[int, int]] = ()) -> bool:
+        """Whether an entry has this row's type, mode, size, times and inode, and that proves it.
+
+        ``touched``: (inode, change time) as our own renames left them; these count as unchanged.
+        """
+        now = row_of(st, self.digest, self.marks)
+        if (st.st_ino, st.st_ctime_ns) in touched:
+            now = replace(now, ctime_ns=self.ctime_ns)
+        return Mark.UNSURE not in self.marks and self == now
 
 
 def row_of(st: os.stat_result, digest: bytes = b"", marks: Mark = Mark.NONE) -> Row:
@@ -77,6 +87,7 @@ class Manifest:
     text: bytes = b""
     places: dict[str, int] = field(default_factory=dict)  # of rows in the text
     newer: dict[str, Row] = field(default_factory=dict)
+    touched: set[tuple[int, int]] = field(default_factory=set)
 
     def __contains__(self, path: str) -> bool:
         return path in self.places

@@ -113,6 +113,9 @@ class OpenRun:
     def adopt(self, journal: Journal) -> None:
         """Take over the rows of what an undo put back: as it was, but for the change time."""
         by_number = {layer.layer.number: layer for layer in self.layers}
+        for item in self.layers:
+            item.start.touched |= journal.touched
+            item.start.touched |= {(row[4], row[3]) for _, _, row in journal.restored}
         for number, path, (mode, size, mtime, ctime, inode) in journal.restored:
             layer = by_number.get(number)
             if layer is not None and path in layer.start:

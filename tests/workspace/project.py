@@ -78,6 +78,10 @@ class Project:
 
     def agent(self, script: str, *options: str, status: int = 0) -> str:
         """Run a Python script as the agent; return the run's id."""
+        return self.printed(script, *options, status=status)[0]
+
+    def printed(self, script: str, *options: str, status: int = 0) -> tuple[str, bytes]:
+        """Run a Python script as the agent; return the run's id, and what the agent printed."""
         words = ["run", "--as", self.person, *options, "--", "/usr/bin/python3", "-c", script]
         done = hark(*words, cwd=self.root, env=environment(HOME="/nonexistent"))
         assert done.status == status, done.stderr
@@ -85,7 +89,7 @@ class Project:
         assert found, done.stderr
         self.runs.append(found[1])
         self.said = done.stderr
-        return found[1]
+        return found[1], done.stdout
 
     def hark(self, *words: str | Path) -> Finished:
         """Run a hark verb in the project."""

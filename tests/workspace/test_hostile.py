@@ -199,6 +199,21 @@ def test_a_file_with_two_names_is_written_in_place(mine: Project):
         assert path.stat().st_ino == inode
 
 
+def test_our_own_moves_are_no_conflict_for_another_name(mine: Project):
+    mine.write("one", "first\n")
+    os.link(mine.root / "one", mine.root / "two")
+    before = snapshot(mine.root)
+    run = mine.agent("import os; os.remove('one'); os.remove('two')")
+    assert mine.hark("apply", run, "one").status == 0
+    assert mine.hark("apply", run).status == 0
+    assert not (mine.root / "two").exists()
+    assert mine.hark("undo", run).status == 0
+    assert mine.hark("undo", run).status == 0
+    assert snapshot(mine.root) == before
+    assert (mine.root / "one").stat().st_ino == (mine.root / "two").stat().st_ino
+    assert mine.hark("apply", run).status == 0
+
+
 def test_a_name_the_agent_replaced_leaves_its_group(mine: Project):
     one = mine.write("one", "first\n")
     os.link(one, mine.root / "two")
