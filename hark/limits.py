@@ -62,6 +62,7 @@ SESSION_DRAIN_WAIT_NS = 10_000_000_000  # from STOP to DRAINED and empty rings
 SESSION_PUBLISH_WAIT_NS = 120_000_000_000  # from SEALED to PUBLISHED: a copy between file systems
 SESSION_CONTROL_WAIT_S = 5.0  # one control message to a peer that does not read
 CHILD_END_WAIT_S = 1.0  # from a closed socket to an end that its parent can see: microseconds
+NOTICE_LINES_MOST = 5  # refusals shown at the end of a run; the bundle holds all
 NOTICE_MAX = 200  # notices of one run; more are counted
 
 # --- bundle ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from hark.launcher.host import read_facts
 from hark.launcher.reap import reap
 from hark.launcher.removal import discard_run
 from hark.locations import RUNS
-from hark.recorder.prepare import require_root
+from hark.recorder.ahead import require_root
 from hark.workspace.runs import folder_bytes, kept_runs, lock_run
 
 if TYPE_CHECKING:

@@ -6,10 +6,18 @@ import argparse
 import ipaddress
 import os
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hark.cli.printable import tell
+from hark.cli import printable
 from hark.errors import InputError
+
+if TYPE_CHECKING:
+    from hark.recorder.ahead import Ahead
+    from hark.recorder.inputs import RunResult
+    from hark.recorder.prepare import Prepared
 
 __all__ = ["configure", "run"]
 
@@ -51,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print which paths the command is granted, and why",
     )
+    add("-q", "--quiet", action="store_true", help="say nothing about a run that went well")
     add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the agent")
 
 
@@ -82,27 +91,68 @@ def agent_command(words: list[str]) -> tuple[bytes, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its status, or 125 when hark failed."""
-    from hark.recorder import prepare, startup  # noqa: PLC0415 - when the arguments are good
+    args.command = agent_command(args.command)
+    args.upstream = tuple(parse_upstream(text) for text in args.upstream)
+    from hark.recorder.ahead import Ahead  # noqa: PLC0415 - when the arguments are good
 
-    prepared = prepare.prepare(
-        prepare.RunOptions(
-            command=agent_command(args.command),
-            policy=Path(args.policy) if args.policy else None,
-            out=Path(args.out) if args.out else None,
-            person=args.person,
-            workspace=args.workspace,
-            key=Path(args.key) if args.key else None,
-            upstream=tuple(parse_upstream(text) for text in args.upstream),
-            upstream_ca=Path(args.upstream_ca) if args.upstream_ca else None,
-            tty=args.tty,
-        )
-    )
     if args.dry_run or args.explain_paths:
-        explain = startup.explain if args.dry_run else startup.explain_paths
-        sys.stdout.write("".join(f"{line}\n" for line in explain(prepared)))
-        return 0
-    result = startup.record(prepared)
-    tell(result.lines)
-    if result.published:
-        tell([f"hark: recorded {result.path}"])
+        return explain(args)
+    with ExitStack() as undo:
+        ahead = Ahead()
+        undo.callback(ahead.abandon)
+        prepared = prepare(args, ahead)
+        from hark.recorder import parties  # noqa: PLC0415 - the run is decided
+
+        begun = parties.begin(prepared, ahead)
+        undo.pop_all()
+    from hark.recorder import startup  # noqa: PLC0415 - while its parties start
+
+    started = time.monotonic()
+    result = startup.record(prepared, begun=begun)
+    tell(result, time.monotonic() - started, quiet=args.quiet)
     return result.exit_code
+
+
+def prepare(args: argparse.Namespace, ahead: Ahead | None) -> Prepared:
+    """Decide the run."""
+    from hark.recorder import prepare as room  # noqa: PLC0415 - while the kernel is probed
+
+    options = room.RunOptions(
+        command=args.command,
+        policy=Path(args.policy) if args.policy else None,
+        out=Path(args.out) if args.out else None,
+        person=args.person,
+        workspace=args.workspace,
+        key=Path(args.key) if args.key else None,
+        upstream=args.upstream,
+        upstream_ca=Path(args.upstream_ca) if args.upstream_ca else None,
+        tty=args.tty,
+    )
+    return room.prepare(options, ahead=ahead)
+
+
+def explain(args: argparse.Namespace) -> int:
+    """Print what would be done."""
+    prepared = prepare(args, None)
+    from hark.recorder import startup  # noqa: PLC0415 - only now
+
+    show = startup.explain if args.dry_run else startup.explain_paths
+    sys.stdout.write("".join(f"{line}\n" for line in show(prepared)))
+    return 0
+
+
+def tell(result: RunResult, seconds: float, *, quiet: bool) -> None:
+    """Say on stderr how the run went: errors, refusals, one line with the bundle and its totals.
+
+    ``quiet``: errors alone.
+    """
+    lines = list(result.errors if quiet else result.lines)
+    if not quiet:
+        counts = f"{_count(result.exchanges, 'exchange')}, {result.denied} denied"
+        if result.published:
+            lines.append(f"hark: recorded {result.path}  ({counts}, {seconds:.1f} s)")
+    printable.tell(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

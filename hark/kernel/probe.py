@@ -18,12 +18,13 @@ from hark.errors import HarkError
 from hark.kernel.netview import routing_fault
 from hark.kernel.records import Exec
 from hark.kernel.sensors import Place, Sensors, cgroup2_mounts
+from hark.policy import privileges
 from hark.policy.capabilities import Capabilities, Feature
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CONTAIN", "FULL", "MEANING", "full", "missing", "missing_root", "probe", "tier"]
+__all__ = ["CONTAIN", "FULL", "MEANING", "full", "missing", "probe", "tier"]
 
 # What each feature is for; the names are those of ``allow_downgrades``.
 MEANING = {
@@ -64,19 +65,6 @@ CONTAIN = (
 )
 FULL = (*CONTAIN, "landlock", "ipv6", "kernel-6.1", "btf", "bpf")
 
-# capability.h numbers of what the launcher uses as root.
-_CAPS = {
-    "CHOWN": 0,
-    "DAC_OVERRIDE": 1,
-    "FOWNER": 3,
-    "KILL": 5,
-    "SETGID": 6,
-    "SETUID": 7,
-    "SETPCAP": 8,
-    "NET_ADMIN": 12,
-    "SYS_PTRACE": 19,
-    "SYS_ADMIN": 21,
-}
 _OLDEST = (6, 1)
 
 
@@ -91,7 +79,7 @@ def probe() -> Capabilities:
     release = os.uname().release
     landlock = done.get("landlock", (0, 0))[1]
     features = [
-        _feature("root", missing_root),
+        _feature("root", privileges.missing_root),
         _feature("kernel-6.1", lambda: _too_old(release)),
         _feature("cgroup2", lambda: _cgroup_fault(mount)),
         *(Feature(name, not err, _told(err, value)) for name, (err, value) in done.items()),
@@ -149,16 +137,6 @@ def _told(err: int, value: int) -> str:
     if err:
         return os.strerror(err)
     return f"ABI {value}" if value else ""
-
-
-def missing_root() -> str:
-    """Say what of root this process lacks that a run needs; empty when nothing."""
-    status = Path("/proc/self/status").read_text()
-    bits = int(status.split("CapEff:\t")[1].split("\n")[0], 16)
-    if os.geteuid() != 0:
-        return f"the effective user id is {os.geteuid()}"
-    lacking = [name for name, bit in _CAPS.items() if not bits >> bit & 1]
-    return f"without CAP_{', CAP_'.join(lacking)}" if lacking else ""
 
 
 def _too_old(release: str) -> str:

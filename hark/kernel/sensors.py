@@ -37,6 +37,7 @@ __all__ = [
     "Sensors",
     "cgroup2_mounts",
     "cgroup_level",
+    "hold",
     "leave",
     "prepare",
 ]
@@ -225,9 +226,7 @@ class Preparation:
         if self._pid == 0:
             try:
                 prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                plan, _keep = _plan(place)
-                if lib.hark_sensors_prepare(plan, ffi.new("struct hark_err *")) >= 0:
-                    signal.pause()
+                hold(place)
             finally:
                 os._exit(0)
 
@@ -237,6 +236,13 @@ class Preparation:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = -1
+
+
+def hold(place: Place | None = None) -> None:
+    """Load the set in this process and keep it until a signal; returns when that is impossible."""
+    plan, _keep = _plan(place)
+    if lib.hark_sensors_prepare(plan, ffi.new("struct hark_err *")) >= 0:
+        signal.pause()
 
 
 def prepare(place: Place | None = None) -> Preparation:

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
     from hark.policy.person import Person
 
-__all__ = ["acting_as", "close_all_but", "drop", "kept_apart", "leave_network"]
+__all__ = [
+    "acting_as",
+    "close_all_but",
+    "drop",
+    "kept_apart",
+    "leave_network",
+    "missing_root",
+]
 
 _CLONE_NEWNET = 0x40000000
 
@@ -42,6 +49,20 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAP_VERSION_3 = 0x20080522  # linux/capability.h
 _CAP_LAST = 63  # the kernel says EINVAL above its own last one
 _COMM_BYTES = 15  # TASK_COMM_LEN without the NUL
+
+# capability.h numbers of what a run needs of root.
+_CAPS = {
+    "CHOWN": 0,
+    "DAC_OVERRIDE": 1,
+    "FOWNER": 3,
+    "KILL": 5,
+    "SETGID": 6,
+    "SETUID": 7,
+    "SETPCAP": 8,
+    "NET_ADMIN": 12,
+    "SYS_PTRACE": 19,
+    "SYS_ADMIN": 21,
+}
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -92,6 +113,16 @@ def check(uid: int, gid: int, keep_caps: Collection[int]) -> None:
         wrong.append("dumpable")
     if wrong:
         raise LaunchError("privileges were not dropped", f"still wrong: {', '.join(wrong)}")
+
+
+def missing_root() -> str:
+    """Say what of root this process lacks that a run needs; empty when nothing."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    bits = int(status.split("CapEff:\t")[1].split("\n")[0], 16)
+    if os.geteuid() != 0:
+        return f"the effective user id is {os.geteuid()}"
+    lacking = [name for name, bit in _CAPS.items() if not bits >> bit & 1]
+    return f"without CAP_{', CAP_'.join(lacking)}" if lacking else ""
 
 
 @contextlib.contextmanager

@@ -164,7 +164,8 @@ class RunResult:
     """How a run ended. ``exit_code`` is what hark exits with, ``wait_status`` the agent's.
 
     ``path`` is where the bundle lies; ``published``: at its intended place. ``sealed`` is false
-    when the bundle is a prefix. ``lines`` are for the operator, ready to print.
+    when the bundle is a prefix. ``lines`` are for the operator, ready to print; ``errors``
+    are those of them that tell what went wrong. ``exchanges`` and ``denied`` count events.
     """
 
     exit_code: int
@@ -174,3 +175,6 @@ class RunResult:
     published: bool
     path: str
     lines: tuple[str, ...]
+    errors: tuple[str, ...] = ()
+    exchanges: int = 0
+    denied: int = 0

@@ -153,12 +153,15 @@ class Notices:
             self.counts["other", ""] += 1
 
     def lines(self) -> list[str]:
-        """Lines for the operator, most frequent first, each with its hint."""
+        """Lines for the operator: the most frequent refusals, each with its hint."""
         out = []
-        for (reason, about), count in self.counts.most_common():
+        ranked = self.counts.most_common()
+        for (reason, about), count in ranked[: limits.NOTICE_LINES_MOST]:
             what = f" {printable(about)}" if about else ""
             times = f" ({count} times)" if count > 1 else ""
             out.append(f"hark: refused: {reason.replace('_', ' ')}{what}{times}")
             if text := self.hints.get((reason, about)):
                 out.append(f"hark: hint: {text}")
+        if rest := sum(count for _, count in ranked[limits.NOTICE_LINES_MOST :]):
+            out.append(f"hark: refused: {rest} more, see `hark inspect --kind denied`")
         return out

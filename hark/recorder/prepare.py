@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from hark import limits
 from hark.bundle.runid import new_run_id
-from hark.errors import InputError, KernelUnsupported, LaunchError
-from hark.kernel.probe import missing_root, probe
+from hark.errors import InputError, LaunchError
 from hark.launcher import grants, trust
 from hark.locations import SYSTEM_POLICY
 from hark.policy.compile import compile_policy, compile_redirects
@@ -24,6 +23,7 @@ from hark.policy.layers import load_policy
 from hark.policy.person import Person, find_person
 from hark.policy.privileges import acting_as
 from hark.policy.secrets import Secret, load_secrets
+from hark.recorder.ahead import require_root
 from hark.values import dataclass, replace
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hark.launcher.plan import PathGrant
     from hark.policy.capabilities import Capabilities
     from hark.policy.model import CompiledPolicy, Redirect, Workspace
+    from hark.recorder.ahead import Ahead
 
 __all__ = ["Destination", "Paths", "Prepared", "RunOptions", "prepare"]
 
@@ -95,8 +96,15 @@ class Prepared:
     created_unix_ns: int
 
 
-def prepare(options: RunOptions, outer: Mapping[bytes, bytes] | None = None) -> Prepared:
-    """Decide a run. Raises HarkError with what is wrong, before anything was made."""
+def prepare(
+    options: RunOptions,
+    outer: Mapping[bytes, bytes] | None = None,
+    ahead: Ahead | None = None,
+) -> Prepared:
+    """Decide a run. Raises HarkError with what is wrong, before anything was made.
+
+    ``ahead``: who probes the kernel meanwhile; else it is done here.
+    """
     outer = os.environb if outer is None else outer
     require_root()
     development = trust.check_tree()
@@ -121,7 +129,7 @@ def prepare(options: RunOptions, outer: Mapping[bytes, bytes] | None = None) -> 
         environment=with_path(agent_environment(policy, person, outer, secrets), paths.search),
         redirects=redirects_of(options, policy),
         upstream_ca=upstream_ca,
-        capabilities=probe(),
+        capabilities=ahead.capabilities() if ahead is not None else probed(),
         destination=destination,
         key_fd=key_fd,
         tty=wants_tty(options.tty),
@@ -130,18 +138,11 @@ def prepare(options: RunOptions, outer: Mapping[bytes, bytes] | None = None) -> 
     )
 
 
-def require_root() -> None:
-    """The sandbox, the sensors and the own ids all need root to be made."""
-    if os.geteuid() != 0:
-        raise KernelUnsupported(
-            "hark run needs root",
-            f"the effective user id is {os.geteuid()}",
-            "sudo hark run ...; the agent itself runs as you, without any privilege",
-        )
-    if lacking := missing_root():
-        raise KernelUnsupported(
-            "hark run needs all of root", lacking, "run it where root keeps these capabilities"
-        )
+def probed() -> Capabilities:
+    """Probe the kernel."""
+    from hark.kernel.probe import probe  # noqa: PLC0415 - a run has it done ahead
+
+    return probe()
 
 
 def working_folder(person: Person) -> str:

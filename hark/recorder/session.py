@@ -574,12 +574,11 @@ class Session:
 
     def _result(self, *, sealed: bool, published: bool) -> RunResult:
         path = self._in.output if published else self._in.bundle
-        lines = [line for error in self._end.errors for line in error.lines()]
-        lines += self._merger.notices.lines()
+        errors = [line for error in self._end.errors for line in error.lines()]
+        where = [] if published else [f"hark: the bundle lies at {path}"]
+        lines = [*errors, *self._merger.notices.lines()]
         if self._in.player is None:  # a replay's changes are gone
             lines += summary(self._write_sets, self._in.run)
-        if not published:
-            lines.append(f"hark: the bundle lies at {path}")
         return RunResult(
             exit_code=self._end.exit_code,
             wait_status=self._end.wait_status,
@@ -587,7 +586,10 @@ class Session:
             sealed=sealed,
             published=published,
             path=path,
-            lines=tuple(dict.fromkeys(lines)),
+            lines=tuple(dict.fromkeys([*lines, *where])),
+            errors=tuple(dict.fromkeys([*errors, *where])),
+            exchanges=self._merger.totals["request"],
+            denied=self._merger.totals["denied"],
         )
 
     def _release(self) -> None:

@@ -1,9 +1,8 @@
 """Brings up a run's processes in order, then becomes the recorder.
 
-Order, and why. Broker and signer are forked first, while this process has one thread and no
-secret in a table. The mediator is started next, since the agent's files hold its CA. hark-launch
-then makes the network; rules and sensors are in place, and the start is signed and on disk, before
-this process gives up root. Only then the agent may exist.
+Order, and why. Broker, signer and mediator are started first (``hark.recorder.parties``).
+hark-launch then makes the network; rules and sensors are in place, and the start is signed and on
+disk, before this process gives up root. Only then the agent may exist.
 
 Rules: root until ``give_up_root``, and nothing of the agent or the network is parsed before it.
 Whatever fails, closing our ends of the control sockets ends everything that was started.
@@ -28,12 +27,12 @@ from hark import __version__, limits
 from hark.bundle.events import Kind
 from hark.bundle.format import Header
 from hark.bundle.writer import BundleWriter, create
-from hark.errors import KernelUnsupported, LaunchError, RecordingFailed
+from hark.errors import KernelUnsupported, RecordingFailed
 from hark.kernel.nflog import Reader
-from hark.kernel.sensors import NoSensors, Sensors, prepare
-from hark.launcher import netrules, ops, reap, rundir
+from hark.kernel.sensors import NoSensors, Sensors
+from hark.launcher import netrules, ops, reap, rundir, trust
 from hark.launcher.host import read_facts
-from hark.launcher.ids import Slot, claim_slot
+from hark.launcher.ids import Slot
 from hark.launcher.plan import (
     LAYERS,
     Downgrade,
@@ -47,16 +46,13 @@ from hark.launcher.plan import (
 from hark.launcher.process import Launcher
 from hark.launcher.seccomp import load_filter
 from hark.launcher.sources import open_sources
-from hark.locations import HOST_KEY, RUNS
-from hark.mediator import broker
-from hark.mediator.config import config_of
-from hark.mediator.process import MediatorProcess
-from hark.policy import control, privileges
-from hark.policy.control import Channel, ExitCause, MsgType, Plain, SealedFlag
+from hark.locations import RUNS
+from hark.policy import privileges
+from hark.policy.control import ExitCause, MsgType, Plain, SealedFlag
 from hark.policy.environment import CA_PATH, ca_bind_targets
-from hark.recorder import signer
 from hark.recorder.children import Children
 from hark.recorder.notice import printable
+from hark.recorder.parties import begin
 from hark.recorder.session import Session, SessionInputs, sign_by
 from hark.recorder.stdio import PipeRelay
 from hark.recorder.translate import compact
@@ -64,13 +60,13 @@ from hark.values import dataclass
 from hark.workspace.start import Listing, Source
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Sequence
 
     from hark.launcher.host import HostFacts
     from hark.launcher.process import RunNetwork
     from hark.launcher.rundir import RunDir
     from hark.recorder.inputs import Replay
+    from hark.recorder.parties import Begun, Parties
     from hark.recorder.prepare import Prepared
     from hark.recorder.session import RunResult
     from hark.recorder.stdio import Relay
@@ -89,18 +85,6 @@ _WINSIZE = struct.Struct("=HHHH")
 
 
 @dataclass(slots=True)
-class _Parties:
-    """The processes of a run, by the recorder's ends of their control sockets."""
-
-    broker: Channel
-    signer: Channel
-    mediator: MediatorProcess
-    pids: dict[str, int]
-    pidfds: dict[str, int]
-    public_key: bytes
-
-
-@dataclass(slots=True)
 class _Streams:
     """The agent's standard streams: our ends, and what hark-launch is given."""
 
@@ -108,24 +92,24 @@ class _Streams:
     given: dict[str, int]
 
 
-def record(run: Prepared, replay: Replay | None = None) -> RunResult:
+def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = None) -> RunResult:
     """Carry out a prepared run: returns when its bundle is at its place.
 
-    With ``replay`` its requests are answered from a recording, nothing is dialled, and what it
-    wrote is thrown away. Raises HarkError when the run could not begin; then nothing of it is left.
+    ``begun``: what ``begin`` has started for it. With ``replay`` its requests are answered from a
+    recording, nothing is dialled, and what it wrote is thrown away. Raises HarkError when the run
+    could not begin; then nothing of it is left.
     """
-    with ExitStack() as undo:
-        preparation = prepare()  # loads the sensors beside all that follows
-        undo.callback(preparation.close)
+    begun = begun or begin(run, is_replay=replay is not None)
+    slot, parties = begun.slot, begun.parties
+    with begun.undo as undo:
+        trust.check_tree()  # now that all modules are there
         facts = read_facts()
         reap.reap(facts)
-        slot = claim_slot()
         folder = rundir.create(RUNS, str(run.run))
         undo.callback(shutil.rmtree, folder.path, ignore_errors=True)
         bundle = create(folder.path / rundir.BUNDLE_NAME)
         if replay is not None:
             replay.bundle = os.dup(bundle)
-        parties = _start_parties(run, slot, undo, is_replay=replay is not None)
         plan, given = _plan(run, slot, folder, facts, parties.mediator.ca_pem())
         start = _known_start(plan, replay)
         listing = None if start else _list_workspace(run, plan, given, folder, undo)
@@ -137,7 +121,8 @@ def record(run: Prepared, replay: Replay | None = None) -> RunResult:
         netrules.apply(network.netns)
         sensors, lost = _attach(run, network)
         undo.callback(sensors.detach)
-        preparation.close()
+        begun.ahead.close()
+        parties.wait_broker()
         parties.mediator.listen([network.tcp4, network.tcp6])
         parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
         listed = listing.finish() if listing is not None else None
@@ -205,82 +190,6 @@ def explain_paths(run: Prepared) -> list[str]:
 
 def _notes(run: Prepared, more: tuple[str, ...]) -> list[str]:
     return [f"note   {printable(note)}" for note in (*run.paths.notes, *more)]
-
-
-# --- the parties ----------------------------------------------------------------------------------
-
-
-def _start_parties(run: Prepared, slot: Slot, undo: ExitStack, *, is_replay: bool) -> _Parties:
-    """Fork broker and signer, start the mediator; wait for none of them but the signer."""
-    to_mediator, from_mediator = control.socket_pair()
-    broker_channel, broker_pid = _fork(
-        lambda sock: broker.main(
-            sock,
-            to_mediator,
-            broker.BrokerConfig(
-                policy=run.policy,
-                redirects=run.redirects,
-                uid=slot.broker,
-                gid=slot.broker,
-                offline=is_replay,
-            ),
-        )
-    )
-    undo.callback(broker_channel.close)
-    to_mediator.close()
-    source = signer.KeySource(path=HOST_KEY) if run.key_fd < 0 else signer.KeySource(fd=run.key_fd)
-    signer_channel, signer_pid = _fork(
-        lambda sock: signer.main(sock, source, uid=slot.signer, gid=slot.signer)
-    )
-    undo.callback(signer_channel.close)
-    mediator = MediatorProcess(
-        config_of(
-            run.policy,
-            run.secrets,
-            ids=(slot.mediator, slot.mediator),
-            upstream_ca={r.host: run.upstream_ca.decode() for r in run.redirects}
-            if run.upstream_ca
-            else None,
-            play=is_replay,
-        ),
-        from_mediator,
-    )
-    undo.callback(mediator.close)
-    from_mediator.close()
-    pids = {"broker": broker_pid, "signer": signer_pid, "mediator": mediator.pid}
-    pidfds = {name: os.pidfd_open(pid) for name, pid in pids.items()}
-    key = _public_key(signer_channel)
-    _wait_ready(broker_channel)
-    return _Parties(broker_channel, signer_channel, mediator, pids, pidfds, key)
-
-
-def _fork(main: Callable[[socket.socket], Any]) -> tuple[Channel, int]:
-    """Fork a child that runs ``main`` with its end of a control socket; return ours and its pid."""
-    ours, theirs = control.socket_pair()
-    pid = os.fork()
-    if pid == 0:
-        ours.close()
-        main(theirs)
-        os._exit(limits.EXIT_BUG)  # not reached: main never returns
-    theirs.close()
-    return Channel(ours), pid
-
-
-def _public_key(channel: Channel) -> bytes:
-    try:
-        ready, _ = channel.expect(control.SignerReady, limits.SESSION_CONTROL_WAIT_S)
-    except control.PeerClosed:
-        raise LaunchError(
-            "the run cannot be signed", "the signer ended; its message is above"
-        ) from None
-    return ready.public_key
-
-
-def _wait_ready(channel: Channel) -> None:
-    """Wait until the broker has become its own user."""
-    got = channel.recv(limits.SESSION_CONTROL_WAIT_S)
-    if got is None or got.msg.kind is not MsgType.BROKER_READY:
-        raise LaunchError("the broker did not start")
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -415,7 +324,7 @@ def _attach(
 def _begin_bundle(
     run: Prepared,
     fd: int,
-    parties: _Parties,
+    parties: Parties,
     downgrades: tuple[Downgrade, ...],
     starts: Sequence[tuple[Kind, dict[int, Any]]],
 ) -> BundleWriter:
@@ -426,7 +335,7 @@ def _begin_bundle(
             run_id=run.run.bytes,
             created_unix_ns=run.created_unix_ns,
             recorder=f"hark/{__version__}",
-            public_key=parties.public_key,
+            public_key=parties.public_key(),
             created_boot_ns=_boot_ns(),
             policy_digest=run.policy.digest,
         ),

@@ -64,3 +64,14 @@ def test_lines_are_counted_and_bounded(monkeypatch: pytest.MonkeyPatch):
         "hark: refused: host denied evil.example (3 times)",
     ]
     assert "hark: hint: do this" in lines
+
+
+def test_only_the_most_frequent_are_shown_and_the_rest_is_counted():
+    notices = notice.Notices()
+    for n in range(8):
+        for _ in range(n + 1):
+            notices.refused("no_sni", f"h{n}.example", "")
+    lines = notices.lines()
+    assert lines[0] == "hark: refused: no sni h7.example (8 times)"
+    assert len(lines) == 6
+    assert lines[-1].startswith(f"hark: refused: {1 + 2 + 3} more, see")

@@ -1,0 +1,145 @@
+"""Starts the processes of a run beside hark-launch, as early as a policy is there.
+
+Order, and why. Broker and signer are forked first, while this process has one thread. The mediator
+is started next, since the agent's files hold its CA. Each imports what only it needs after its
+fork: on another core, while the caller goes on. Rules: closing our ends of the control sockets
+ends all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from hark import limits
+from hark.errors import HarkError, LaunchError
+from hark.launcher import trust
+from hark.launcher.ids import Slot, claim_slot
+from hark.locations import HOST_KEY
+from hark.mediator.config import config_of
+from hark.mediator.process import MediatorProcess
+from hark.policy import control
+from hark.policy.control import Channel, MsgType
+from hark.recorder.ahead import Ahead
+from hark.values import dataclass
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from hark.recorder.prepare import Prepared
+
+__all__ = ["Begun", "Parties", "begin"]
+
+
+@dataclass(slots=True)
+class Parties:
+    """The processes of a run, by the recorder's ends of their control sockets."""
+
+    broker: Channel
+    signer: Channel
+    mediator: MediatorProcess
+    pids: dict[str, int]
+    pidfds: dict[str, int]
+
+    def public_key(self) -> bytes:
+        """Wait for the signer to have loaded its key; return whose heads it will sign."""
+        try:
+            ready, _ = self.signer.expect(control.SignerReady, limits.SESSION_CONTROL_WAIT_S)
+        except control.PeerClosed:
+            raise LaunchError(
+                "the run cannot be signed", "the signer ended; its message is above"
+            ) from None
+        return ready.public_key
+
+    def wait_broker(self) -> None:
+        """Wait until the broker has become its own user."""
+        got = self.broker.recv(limits.SESSION_CONTROL_WAIT_S)
+        if got is None or got.msg.kind is not MsgType.BROKER_READY:
+            raise LaunchError("the broker did not start")
+
+
+@dataclass(slots=True)
+class Begun:
+    """A run whose parties are on their way. ``undo`` ends them, unless somebody takes over."""
+
+    slot: Slot
+    ahead: Ahead
+    parties: Parties
+    undo: ExitStack
+
+
+def begin(run: Prepared, ahead: Ahead | None = None, *, is_replay: bool = False) -> Begun:
+    """Claim a slot and start broker, signer and mediator; wait for none. Raises HarkError."""
+    with ExitStack() as undo:
+        ahead = ahead or Ahead()
+        undo.callback(ahead.abandon)
+        slot = claim_slot()
+        to_mediator, from_mediator = control.socket_pair()
+        broker, broker_pid = _fork(lambda sock: _broker(sock, to_mediator, run, slot, is_replay))
+        undo.callback(broker.close)
+        to_mediator.close()
+        signer, signer_pid = _fork(lambda sock: _signer(sock, run, slot))
+        undo.callback(signer.close)
+        mediator = _mediator(run, slot, from_mediator, is_replay=is_replay)
+        undo.callback(mediator.close)
+        from_mediator.close()
+        pids = {"broker": broker_pid, "signer": signer_pid, "mediator": mediator.pid}
+        pidfds = {name: os.pidfd_open(pid) for name, pid in pids.items()}
+        parties = Parties(broker, signer, mediator, pids, pidfds)
+        return Begun(slot, ahead, parties, undo.pop_all())
+
+
+def _broker(
+    sock: socket.socket, mediator: socket.socket, run: Prepared, slot: Slot, offline: bool
+) -> None:
+    """Be the broker."""
+    from hark.mediator import broker  # noqa: PLC0415 - only here
+
+    trust.check_tree()
+    config = broker.BrokerConfig(
+        policy=run.policy,
+        redirects=run.redirects,
+        uid=slot.broker,
+        gid=slot.broker,
+        offline=offline,
+    )
+    broker.main(sock, mediator, config)
+
+
+def _signer(sock: socket.socket, run: Prepared, slot: Slot) -> None:
+    """Be the signer."""
+    import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: PLC0415 - only here
+    import cryptography.hazmat.primitives.serialization  # noqa: F401, PLC0415 - so that it is checked
+
+    from hark.recorder import signer  # noqa: PLC0415
+
+    trust.check_tree()
+    source = signer.KeySource(path=HOST_KEY) if run.key_fd < 0 else signer.KeySource(fd=run.key_fd)
+    signer.main(sock, source, uid=slot.signer, gid=slot.signer)
+
+
+def _mediator(
+    run: Prepared, slot: Slot, broker: socket.socket, *, is_replay: bool
+) -> MediatorProcess:
+    roots = {r.host: run.upstream_ca.decode() for r in run.redirects} if run.upstream_ca else None
+    ids = (slot.mediator, slot.mediator)
+    config = config_of(run.policy, run.secrets, ids=ids, upstream_ca=roots, play=is_replay)
+    return MediatorProcess(config, broker)
+
+
+def _fork(main: Callable[[socket.socket], Any]) -> tuple[Channel, int]:
+    """Fork a child that runs ``main`` with its end of a control socket; return ours and its pid."""
+    ours, theirs = control.socket_pair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ours.close()
+            main(theirs)  # never returns
+        except HarkError as error:
+            os.write(2, "".join(f"{line}\n" for line in error.lines()).encode())
+        finally:
+            os._exit(limits.EXIT_BUG)
+    theirs.close()
+    return Channel(ours), pid
