@@ -96,6 +96,7 @@ BUNDLE_DEDUP_CHUNKS = 1 << 17  # remembered chunks, 12 MiB: a longer memory save
 BUNDLE_RESERVE_STEP_BYTES = 1 << 20  # allocate ahead, so that most flushes need no allocation
 BUNDLE_LAST_WORDS_BYTES = 64 << 10  # room for the events that say why a run ended
 BUNDLE_ZSTD_LEVEL = 3  # level 12 gains 3 % at 1.7 times the work
+BUNDLE_BODY_READ_MAX_BYTES = 64 << 20  # at once; hark's own bodies come in parts of 4 MiB
 BUNDLE_READ_AHEAD_BYTES = 1 << 20
 BUNDLE_FOLLOW_NS = 100_000_000  # how often a growing file is looked at
 BUNDLE_TOLD_MAX = 1000  # losses and downgrades a report lists; the rest are counted

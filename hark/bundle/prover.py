@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hark import limits
 from hark.bundle import cbor
 from hark.bundle.batch import frames_of
 from hark.bundle.core import FramesFault
@@ -157,13 +158,19 @@ def _event(bundle: Bundle, seq: int) -> tuple[int, int, int, bytes | None, bytes
 
 
 def _bodies(bundle: Bundle, payload: bytes) -> tuple[tuple[ChunkProof, ...], ...]:
+    refs = list(references(cbor.decode(payload)))
+    if sum(ref.length for ref in refs) > limits.PROOF_MAX_BYTES:
+        raise InputError("the event's bodies are too long for a proof", hint="leave --bodies out")
+    for ref in refs:
+        for _ in bundle.parts(ref):  # as long as it says
+            pass
     return tuple(
         tuple(
             _chunk(bundle, number)
             for first, count in ref.ranges
             for number in range(first, first + count)
         )
-        for ref in references(cbor.decode(payload))
+        for ref in refs
     )
 
 

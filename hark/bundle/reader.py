@@ -240,15 +240,29 @@ class Bundle:
             raise _invalid(broken) from None
 
     def parts(self, ref: cbor.BlobRef) -> Iterator[bytes | int]:
-        """Yield the chunks of a body, or the size of each that was redacted."""
+        """Yield the chunks of a body, or the size of each that was redacted.
+
+        No more than the reference says: it may name a chunk again and again.
+        """
+        left = ref.length
         for first, count in ref.ranges:
             for number in range(first, first + count):
-                yield self.chunk(number)
+                part = self.chunk(number)
+                left -= len(part) if isinstance(part, bytes) else part
+                if left < 0:
+                    raise BundleInvalid("a body is longer than its event says")
+                yield part
 
     def read_body(self, body: bytes | cbor.BlobRef, *, missing: bytes = b"\0") -> bytes:
-        """Return a body; ``missing`` (one byte) stands for each redacted byte."""
+        """Return a body; ``missing`` (one byte) stands for each redacted byte.
+
+        Raises BundleInvalid above ``limits.BUNDLE_BODY_READ_MAX_BYTES``: a kilobyte can name
+        gigabytes.
+        """
         if isinstance(body, bytes):
             return body
+        if body.length > limits.BUNDLE_BODY_READ_MAX_BYTES:
+            raise BundleInvalid("a body is too long to be read whole", f"{body.length} bytes")
         return b"".join(
             part if isinstance(part, bytes) else missing * part for part in self.parts(body)
         )
@@ -409,8 +423,8 @@ def _decode(payload: bytes, seq: int) -> dict[int, Any]:
         value = cbor.decode(payload)
     except cbor.CborError as error:
         raise BundleInvalid(f"event {seq} is not canonical", str(error)) from None
-    if not isinstance(value, dict):
-        raise BundleInvalid(f"event {seq} is not a map")
+    if not isinstance(value, dict) or not all(type(key) is int for key in value):
+        raise BundleInvalid(f"event {seq} is not a map of numbered fields")
     return value
 
 

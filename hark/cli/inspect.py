@@ -12,6 +12,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hark import limits
 from hark.bundle.events import Kind
 from hark.bundle.reader import Bundle
 from hark.cli.bundle_argument import add_bundle_argument, find_bundle
@@ -120,6 +121,8 @@ class _View:
         return json.dumps(value, ensure_ascii=True)
 
     def _body(self, ref: BlobRef) -> Any:
+        if ref.length > limits.BUNDLE_BODY_READ_MAX_BYTES:
+            return {"omitted_bytes": ref.length}
         parts = list(self._bundle.parts(ref))
         missing = sum(part for part in parts if isinstance(part, int))
         if missing:
@@ -151,8 +154,13 @@ class _View:
         ]
         if event.payload is None:
             return "\n".join([*lines, "(redacted)"])
-        lines += field_lines(event.kind, event.payload, self._bundle.read_body)
+        lines += field_lines(event.kind, event.payload, self._text)
         return "\n".join(lines)
+
+    def _text(self, ref: BlobRef) -> bytes:
+        if ref.length > limits.BUNDLE_BODY_READ_MAX_BYTES:
+            return b"(too long to be shown)"
+        return self._bundle.read_body(ref)
 
     def _actor(self, event: Event) -> str:
         actor = (event.payload or {}).get(1)
@@ -163,7 +171,7 @@ class _View:
         if digest and isinstance(digest[0], bytes):
             who += f" {digest[0].hex()[:8]}"
         program = self._program(tgid, start_ns)
-        return f"{who} {program}" if program else who
+        return printable(f"{who} {program}" if program else who, _FIELD_MAX)
 
     def note(self, event: Event) -> None:
         """Remember what a process executed; call it with every event, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
@@ -100,3 +101,21 @@ def test_what_is_no_bundle(tmp_path: Path):
     with pytest.raises(BundleInvalid) as old:
         Bundle.from_bytes(b"HARK\x01\0\0\0" + bytes(50))
     assert "version 1" in old.value.cause
+
+
+@pytest.mark.parametrize("payload", ["a1616101", "80", "05", "a1637365711864"])
+def test_a_payload_that_is_no_map_of_numbers_is_not_read(payload: str):
+    """A field named "seq" or "kind" would stand for the event's own in JSON."""
+    data = made(lambda writer: writer.raw(19, 1, bytes.fromhex(payload)))
+    with pytest.raises(BundleInvalid, match="event 0 is not a map of numbered fields"):
+        list(Bundle.from_bytes(data).events())
+
+
+def test_a_body_is_no_longer_than_its_reference_says():
+    body = b"".join(i.to_bytes(4) for i in range(2000))
+    with Bundle.from_bytes(made(lambda writer: writer.append(16, 1, {4: body}))) as bundle:
+        ref = bundle.event(0).payload[4]
+        assert bundle.read_body(ref) == body
+        for lie, said in ((len(body) - 1, "longer"), (1 << 40, "too long")):
+            with pytest.raises(BundleInvalid, match=said):
+                bundle.read_body(dataclasses.replace(ref, length=lie))

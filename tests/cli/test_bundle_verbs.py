@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from hark.bundle.format import DOMAINS
 from hark.bundle.keys import SigningKey
 from hark.bundle.synth import write
+from hark.bundle.tree import blob_root
 from hark.bundle.writer import create
 from hark.cli.app import main
 from hark.cli.bundle_argument import find_bundle
@@ -134,6 +137,35 @@ def rows_bundle(rows: list[Any]) -> None:
     os.close(fd)
 
 
+BOMB_BYTES = 1 << 32
+
+
+def bomb() -> bytes:
+    """A bundle whose event 1 has a body of 4 GiB: one chunk of 256 KiB again and again."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bundle"))
+    from bundle_hostile import reference  # noqa: PLC0415
+    from bundle_making import CORES, RawWriter, made  # noqa: PLC0415
+
+    chunk = bytes(256 << 10)
+    count = BOMB_BYTES // len(chunk)
+
+    def fill(writer: RawWriter) -> None:
+        seed, store = writer.seed, writer._chunks
+        store._core = type("Whole", (), {"cut": lambda *_: [len(chunk)]})()
+        store._core.__dict__.update(
+            {n: getattr(CORES[0], n) for n in ("xof", "commit_chunks", "keyed")}
+        )
+        writer.append(16, 1, {4: chunk})
+        salt = CORES[0].xof(seed, b"chunk", 16, 0)
+        commitment = CORES[0].commit_chunks(chunk, [len(chunk)], salt, DOMAINS.chunk)
+        writer.flush()
+        table = (struct.pack(">I", len(chunk)) + commitment) * count
+        root = blob_root(CORES[0], BOMB_BYTES, table)
+        writer.raw(16, 2, reference(BOMB_BYTES, root, [0, 1] * count))
+
+    return made(fill)
+
+
 HOSTILE = b"\x1b[2J\x07\rVERIFIED\x9b31m\xe2\x80\xae\xff"
 
 
@@ -144,6 +176,7 @@ def test_inspect_escapes_what_the_agent_made(capsys: pytest.CaptureFixture[str])
             (5, 1, {1: actor, 4: b"/tmp/\x1b]0;x\x07", 5: [HOSTILE]}),
             (27, 2, {4: "subject\x1b[31m", 5: HOSTILE.decode("latin-1"), 6: {"k\x1b": "\u202e"}}),
             (60, 3, {4: HOSTILE}),
+            (5, 4, {1: ["\x1b[2J", HOSTILE, ["\x1b"], b"digest"], 4: b"x"}),
         ]
     )
     for argv in (
@@ -247,6 +280,23 @@ def test_inspect_names_the_calls_that_seccomp_stopped(capsys: pytest.CaptureFixt
     assert rows[1].endswith("(keyctl: EPERM)")
     assert rows[2].endswith("(i386 20)")
     assert "syscall 1099511627776" in rows[3]
+
+
+def test_a_body_that_names_one_chunk_for_ever_costs_no_memory(
+    capsys: pytest.CaptureFixture[str],
+):
+    """A reference of a few kilobytes can say gigabytes; what reads it was not verified."""
+    Path("bomb.hark").write_bytes(bomb())
+    assert hark(capsys, "verify", "bomb.hark")[0] == 0
+    assert json.loads(hark(capsys, "inspect", "--json", "--seq", "1", "bomb.hark")[1]) == {
+        "seq": 1,
+        "kind": "body",
+        "time_ns": 2,
+        "9": {"omitted_bytes": BOMB_BYTES},
+    }
+    assert "too long to be shown" in hark(capsys, "inspect", "--seq", "1", "bomb.hark")[1]
+    status, _, err = hark(capsys, "prove", "--seq", "1", "--bodies", "--out", "p", "bomb.hark")
+    assert (status, "too long for a proof" in err) == (2, True)
 
 
 def test_prove_refuses(capsys: pytest.CaptureFixture[str]):
