@@ -50,6 +50,7 @@ from hark.locations import RUNS
 from hark.policy import privileges
 from hark.policy.control import ExitCause, MsgType, Plain, SealedFlag
 from hark.policy.environment import CA_PATH, ca_bind_targets
+from hark.policy.java_store import java_store
 from hark.recorder.children import Children
 from hark.recorder.notice import printable
 from hark.recorder.parties import begin
@@ -214,7 +215,9 @@ def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
         read=run.paths.read,
         write=run.paths.write,
         files=(GivenFile(CA_PATH, ca_pem),),
-        covers=tuple(GivenFile(t.path, ca_pem) for t in targets if t.form == "pem"),
+        covers=tuple(
+            GivenFile(t.path, ca_pem if t.form == "pem" else java_store(ca_pem)) for t in targets
+        ),
         tty=_terminal_size() if run.tty else None,
         watched=_WATCHED,
         destination=run.destination.name or None,  # a replay may keep no bundle

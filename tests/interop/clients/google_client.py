@@ -1,0 +1,13 @@
+"""The google-genai SDK, synchronous and streamed."""
+
+import os
+import sys
+
+from google import genai
+
+client = genai.Client(
+    api_key=os.environ["OPENAI_API_KEY"], http_options={"base_url": "https://api.openai.com"}
+)
+sys.stdout.write(client.models.generate_content(model="m", contents="hi").text + "\n")
+parts = client.models.generate_content_stream(model="m", contents="hi")
+sys.stdout.write("".join(part.text or "" for part in parts) + "\n")
