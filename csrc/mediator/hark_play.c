@@ -133,13 +133,14 @@ static bool has_work(const struct hark_conn *conn)
 static size_t play_next(struct hark_conn *conn)
 {
 	struct hark_play *p = &conn->x.play;
+	const uint8_t *front = p->queue.mem + p->queue.from; /* has_work(): there is a message */
 	struct hark_msg_play item;
 	uint64_t id = conn->x.id;
 	bool more;
 	int r;
 
-	memcpy(&item, hark_buf_data(&p->queue), FIXED);
-	memcpy(item.data, hark_buf_data(&p->queue) + FIXED, item.size);
+	memcpy(&item, front, FIXED);
+	memcpy(item.data, front + FIXED, item.size);
 	hark_buf_drop(&p->queue, FIXED + item.size);
 	more = (item.flags & HARK_PLAY_MORE) != 0;
 	r = hark_buf_put(&p->part, item.data, item.size);
