@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from hark.mediator.records import MediatorRecord
+    from hark.replay.match import Nearest
     from hark.replay.parent import Parent, Script
 
 __all__ = ["Diverged", "Player"]
@@ -82,6 +83,7 @@ class Player:
         self.diverged: HarkError | None = None
         self.passed = 0
         self.gone_beyond = False
+        self.nearest: Nearest | None = None
         self._parent = parent
         self._clock = clock
         self._names = translate.Names(hosts, secrets)
@@ -219,6 +221,7 @@ class Player:
 
     def _diverge(self, action: Action, missing: Missing) -> None:
         title = action.identity.title
+        self.nearest = missing.nearest
         self.gone_beyond = not self._parent.is_complete and not self._matcher.left
         if self.gone_beyond:
             self.diverged = Diverged("the recording ends here", f"next came {title}")
@@ -241,6 +244,10 @@ class Player:
         if self.diverged is not None:
             return
         self._advance()
+        if self._is_through():
+            self.gone_beyond = True
+            self.diverged = Diverged("the recording ends here")
+            return
         while self._now:
             yield self._now.popleft()
         for live in list(self._live.values()):
@@ -273,6 +280,16 @@ class Player:
                 self._released[step.exchange] = step.piece + 1
                 if live := self._of.get(step.exchange):
                     self._release(live, step.piece)
+
+    def _is_through(self) -> bool:
+        """Whether a recording without an end was followed to where it stops, a while ago."""
+        if self._parent.is_complete or self._at < len(self._parent.order):
+            return False
+        if any(live.pieces or live.unread for live in self._live.values()):
+            self._since = None
+            return False
+        self._since = self._since or self._clock()
+        return self._clock() - self._since >= limits.REPLAY_GATE_NS
 
     def _is_done(self, step: Any) -> bool:
         if step.seen:

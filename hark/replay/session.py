@@ -8,7 +8,7 @@ Rules: verified first; nothing is ever dialled; the person's files are not touch
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hark.bundle.reader import Bundle
@@ -16,17 +16,21 @@ from hark.errors import LaunchError
 from hark.recorder import startup as runs
 from hark.recorder.inputs import Replay
 from hark.replay import startup
-from hark.replay.bundles import compare
+from hark.replay.actions import Action
+from hark.replay.bundles import compare, history, rules_of, steps
+from hark.replay.gate import Gate
 from hark.replay.player import Player
+from hark.replay.verdict import Side
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hark.errors import HarkError
     from hark.recorder.inputs import RunResult
+    from hark.replay.match import Nearest
     from hark.replay.parent import Parent
     from hark.replay.startup import ReplayOptions
-    from hark.replay.verdict import Verdict
+    from hark.replay.verdict import Divergence, Verdict
 
 __all__ = ["MODE", "Outcome", "replay"]
 
@@ -81,13 +85,37 @@ class Outcome:
             "prefix": self.prefix,
             "stopped": _plain(self.live) if self.live is not None else None,
             "replay_notes": self.notes,
-            "bundle": self.result.path if self.result.published else None,
+            "bundle": self.result.path or None if self.result.published else None,
         }
 
 
 def _plain(error: HarkError) -> str:
     text = ": ".join(part for part in (error.what, error.cause) if part)
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _first(parent: Parent, child: Bundle, near: Nearest | None) -> Divergence | None:
+    """Return the first difference in the order things happened.
+
+    The agent was stopped at it, so what else is missing or cut short is hark's own doing.
+    """
+    rules = rules_of(parent.bundle, child)
+    gate = Gate(history(parent.bundle, rules), parent.identity)
+    for _, step in steps(child, rules):
+        found = gate.feed(step)
+        if found is None:
+            continue
+        if not isinstance(step, Action) or found.now is not None:
+            return found
+        return replace(  # what is there now is known; what is missing may only be late
+            found,
+            now=Side.of(step),
+            nearest=found.nearest or near,
+            path=step.path,
+            program=step.program,
+            last_input=step.last_input,
+        )
+    return None
 
 
 def replay(
@@ -123,6 +151,10 @@ def replay(
         notes.append(f"{player.passed} answers did not wait for what was recorded before them")
     with os.fdopen(record.bundle, "rb") as file, Bundle.open(file.fileno()) as child:
         verdict = compare(parent.bundle, child)
+        if player.diverged is not None and not player.gone_beyond:
+            verdict = replace(
+                verdict, divergence=_first(parent, child, player.nearest) or verdict.divergence
+            )
     return Outcome(
         verdict=verdict,
         live=player.diverged,

@@ -1,0 +1,448 @@
+"""`hark replay` on real recordings: equal where the agent is, stopped where it is not.
+
+Every replay runs after the stub that answered the recording is gone or counted: the witness that
+nothing is dialled is the listener itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.processes import below, wait_until_gone
+from harness.recording import Recording
+from harness.running import HARK, PYTHON, Finished, environment, hark, need, need_program
+from harness.world import API, EVIL, NEWS, POLICY, World
+from stub import Stub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.kernel
+
+CLIENTS = Path(__file__).resolve().parents[1] / "interop" / "clients"
+
+ASK = f"""
+import json, subprocess, sys, urllib.error, urllib.request
+
+def ask(content, host="{API}", **more):
+    call = dict(model="m", messages=[dict(role="user", content=content)], **more)
+    headers = {{"Content-Type": "application/json", "Authorization": "Bearer x"}}
+    url = "https://" + host + "/v1/chat/completions"
+    request = urllib.request.Request(url, json.dumps(call).encode(), headers)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)["choices"][0]["message"]["content"]
+    except urllib.error.HTTPError as error:
+        return str(error.code)
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    need("root", os.geteuid() == 0)
+    (tmp_path / "work").mkdir()
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY)
+    with Stub(tmp_path / "stub", (API, NEWS, EVIL)) as stub:
+        yield World(stub, tmp_path, policy)
+
+
+def agent(world: World, body: str) -> list[str]:
+    """Write an agent and return its command."""
+    (world.work / "agent.py").write_text(ASK + body)
+    return [need_program("python3"), "agent.py"]
+
+
+def replay(world: World, *options: str) -> tuple[Finished, dict[str, Any]]:
+    """Replay the world's bundle without its secret; no connection may reach the stub."""
+    before = len(world.stub.connections())
+    done = hark("replay", "--json", *options, world.bundle, cwd=world.work, env=environment())
+    assert len(world.stub.connections()) == before, "a replay dialled"
+    return done, json.loads(done.stdout) if done.stdout else {}
+
+
+def assert_equal(
+    world: World, *options: str, verdict: str = "REPLAY-EQUAL exact"
+) -> dict[str, Any]:
+    done, said = replay(world, *options)
+    assert done.status == 0, (done.stderr, json.dumps(said, indent=1))
+    assert said["verdict"] == verdict
+    assert "untraced" in said["mode"]
+    return said
+
+
+def assert_diverged(world: World, *options: str) -> dict[str, Any]:
+    done, said = replay(world, *options)
+    assert done.status == 1, (done.stderr, said)
+    assert said["verdict"].startswith("REPLAY-DIVERGED at action ")
+    return said
+
+
+CASES = (
+    ("urllib_client.py", "python", 3),
+    ("httpx_client.py", "python", 4),
+    ("openai_client.py", "python", 6),
+    ("fetch_client.mjs", "node", 3),
+    ("curl_client.sh", "sh", 1),
+)
+
+
+@pytest.mark.parametrize(("script", "program", "least"), CASES, ids=[case[0] for case in CASES])
+def test_an_unmodified_client_replays_equal(world: World, script: str, program: str, least: int):
+    shutil.copy(CLIENTS / script, world.work)
+    if program == "sh":
+        need_program("curl")
+    interpreter = str(PYTHON) if program == "python" else need_program(program)
+    recorded = world.run(interpreter, script)
+    assert recorded.status == 0, recorded.stderr
+    assert len(world.recording().exchanges()) >= least
+    said = assert_equal(world)
+    assert not said["inputs_that_differ"]
+
+
+def test_a_replay_shows_what_the_agent_prints_and_its_bundle_replays_too(world: World):
+    recorded = world.run(*agent(world, "print(ask('one')); print('err', file=sys.stderr)"))
+    assert recorded.status == 0, recorded.stderr
+    again = world.directory / "again.hark"
+    done = hark("replay", "-o", again, world.bundle, cwd=world.work, env=environment())
+    assert done.status == 0, done.stderr
+    assert done.stdout.startswith(recorded.stdout + b"REPLAY-EQUAL exact  [light, untraced")
+    assert "err\n" in done.stderr
+    assert hark("verify", again).status == 0
+    start = Recording.read(again).kind("run_start")[0]
+    assert start["note"].startswith("replay of ")
+    twice = hark("replay", "--json", again, cwd=world.work, env=environment())
+    assert twice.status == 0, twice.stderr
+    first = json.loads(replay(world)[0].stdout)["digests"]["now"]
+    assert json.loads(twice.stdout)["digests"]["now"] == first
+
+
+def test_standard_input_comes_from_the_recording(world: World):
+    body = "words = sys.stdin.read(); print(ask(words), len(words))"
+    recorded = world.run(*agent(world, body), stdin=b"tell me " * 20_000)
+    assert recorded.status == 0, recorded.stderr
+    assert_equal(world)
+
+
+def test_a_shell_pipeline_and_what_it_writes(world: World):
+    script = "printf 'b\\na\\n' | sort | tee out.txt; mkdir d; wc -l <out.txt >d/n; exit 3"
+    assert world.run("/bin/sh", "-c", script).status == 3
+    said = assert_equal(world)
+    assert said["actions"] >= 8
+    assert not (world.work / "out.txt").exists()
+    assert not (world.work / "d").exists()
+
+
+def test_a_run_that_left_its_bundle_in_the_workspace_does_not_see_it(world: World):
+    world = World(world.stub, world.directory, world.policy)
+    words = world.words("/bin/sh", "-c", "ls -A; echo x >made; ls -A")
+    words[words.index("-o") + 1] = "here.hark"
+    recorded = hark(*words, cwd=world.work, env=world.env())
+    assert recorded.status == 0, recorded.stderr
+    assert (world.work / "here.hark").exists()
+    done = hark("replay", "--json", "here.hark", cwd=world.work, env=environment())
+    assert done.status == 0, (done.stderr, done.stdout)
+    assert (world.work / "here.hark").exists()
+    assert not (world.work / "made").exists()
+
+
+def test_a_denied_host_is_denied_again(world: World):
+    body = f"print(ask('one')); print(ask('leak', host='{EVIL}'))"
+    assert world.run(*agent(world, body)).stdout.endswith(b"403\n")
+    assert_equal(world)
+
+
+def test_concurrent_requests_keep_their_recorded_order(world: World):
+    body = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(4) as pool:
+    print(sorted(pool.map(ask, [f"word {i}" for i in range(12)])))
+"""
+    assert world.run(*agent(world, body)).status == 0
+    done, said = replay(world)
+    assert said["divergence"] is None or said["divergence"]["moved"], said
+    assert done.status in (0, 1)
+
+
+# --- what differs ---------------------------------------------------------------------------------
+
+
+def test_another_request_is_a_divergence_with_both_sides(world: World):
+    command = agent(world, "print(ask('one')); print(ask('two'))")
+    assert world.run(*command).status == 0
+    agent(world, "print(ask('one')); print(ask('three'))")
+    refused, _ = replay(world)
+    assert refused.status == 2
+    assert "changed  " in refused.stderr
+    assert "agent.py" in refused.stderr
+    said = assert_diverged(world, "--workspace=current")
+    assert said["divergence"]["recorded"]["title"] == f"POST {API}/v1/chat/completions"
+    assert said["divergence"]["now"]["title"] == f"POST {API}/v1/chat/completions"
+    (difference,) = said["divergence"]["nearest"]["differences"]
+    assert (difference["recorded"], difference["now"]) == ('"two', '"three')
+    assert said["stopped"].startswith("not recorded: POST ")
+    assert any("current" in note for note in said["replay_notes"])
+
+
+def test_one_request_more_is_never_dialled(world: World):
+    command = agent(world, "print(ask('one'))")
+    assert world.run(*command).status == 0
+    agent(world, "print(ask('one')); print(ask('one')); open('after', 'w')")
+    said = assert_diverged(world, "--workspace=current")
+    assert "given as often" in said["stopped"]
+    assert said["divergence"]["now"]["title"].startswith("POST "), said["divergence"]
+
+
+def test_another_program_output_and_status_diverge(world: World):
+    command = agent(world, "print(ask('one')); subprocess.run(['/bin/echo', 'a'])")
+    assert world.run(*command).status == 0
+    for change, title in (
+        ("print(ask('one')); subprocess.run(['/bin/echo', 'b'])", "exec /bin/echo b"),
+        ("print(ask('one')); print('x'); subprocess.run(['/bin/echo', 'a'])", "stdout, "),
+        ("print(ask('one')); subprocess.run(['/bin/echo', 'a']); sys.exit(4)", "ends with"),
+    ):
+        agent(world, change)
+        said = assert_diverged(world, "--workspace=current")
+        assert said["divergence"]["now"]["title"].startswith(title), said["divergence"]
+        assert said["stopped"] is None
+    agent(world, "print(ask('one')); subprocess.run(['/bin/echo', 'a'])")
+    assert_equal(world, "--workspace=current")
+
+
+def test_a_missing_action_diverges(world: World):
+    assert world.run(*agent(world, "print(ask('one')); ask('two')")).status == 0
+    agent(world, "print(ask('one'))")
+    said = assert_diverged(world, "--workspace=current")
+    assert said["divergence"]["recorded"]["title"].startswith("POST ")
+    assert said["divergence"]["now"] is None or said["divergence"]["now"]["title"] != ""
+
+
+def test_an_id_of_the_agents_own_is_renamed_and_strict_refuses(world: World):
+    body = "import uuid; ask('one', session=str(uuid.uuid4())); print('done')"
+    assert world.run(*agent(world, body)).status == 0
+    assert_equal(world, verdict="REPLAY-EQUAL renamed 1")
+    done, _ = replay(world, "--strict")
+    assert done.status == 1
+
+
+# --- failures of the outside ----------------------------------------------------------------------
+
+
+def test_an_upstream_that_is_down_is_down_again(world: World):
+    command = agent(world, "print(ask('one'))")
+    words = world.words(*command)
+    place = next(i for i, word in enumerate(words) if word.startswith(f"--upstream={API}"))
+    words[place] = f"--upstream={API}=127.0.0.1:1"
+    recorded = hark(*words, cwd=world.work, env=world.env())
+    assert recorded.stdout == b"502\n", recorded.stderr
+    assert_equal(world)
+
+
+@pytest.mark.parametrize("path", ["/close", "/chunks/50"])
+def test_a_response_ends_as_it_ended(world: World, path: str):
+    body = f"""
+import http.client
+try:
+    data = urllib.request.urlopen("https://{NEWS}{path}").read()
+    print("events", len(data))
+except http.client.IncompleteRead as error:
+    print("IncompleteRead", len(error.partial))
+except Exception as error:
+    print(type(error).__name__)
+"""
+    assert world.run(*agent(world, body)).status == 0
+    assert_equal(world)
+
+
+@contextlib.contextmanager
+def failing_upstream(world: World, *parts: bytes, reset: bool = False) -> Iterator[str]:
+    """A TLS server that answers every connection with ``parts`` and leaves, or resets."""
+    leaf = world.stub.authority.leaf(NEWS)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(leaf.certificate, leaf.key)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                raw, _ = listener.accept()
+                with contextlib.suppress(OSError):
+                    answer(context.wrap_socket(raw, server_side=True))
+
+    def answer(sock: ssl.SSLSocket) -> None:
+        with sock:
+            sock.recv(65536)
+            for part in parts:
+                sock.sendall(part)
+            if reset:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                os.close(sock.detach())
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
+
+
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+BREAKS = {
+    "no answer": ((), False),
+    "half a head": ((b"HTTP/1.1 200 OK\r\nContent-",), False),
+    "no HTTP": ((b"\x00\x01\x02\x03\r\n\r\n",), False),
+    "half a body": ((LENGTH, b"x" * 40), False),
+    "half a chunk": ((CHUNKED, b"5\r\nhello\r\n", b"5\r\nhe"), False),
+    "a reset": ((LENGTH, b"x" * 40), True),
+}
+
+
+@pytest.mark.parametrize("case", BREAKS)
+def test_an_upstream_that_breaks_breaks_again(world: World, case: str):
+    body = f"""
+try:
+    with urllib.request.urlopen("https://{NEWS}/") as answer:
+        print(answer.status, len(answer.read()))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    parts, reset = BREAKS[case]
+    with failing_upstream(world, *parts, reset=reset) as address:
+        words = world.words(*agent(world, body))
+        place = next(i for i, word in enumerate(words) if word.startswith(f"--upstream={NEWS}"))
+        words[place] = f"--upstream={NEWS}={address}"
+        recorded = hark(*words, cwd=world.work, env=world.env())
+    assert recorded.status == 0, recorded.stderr
+    assert b"200 100" not in recorded.stdout
+    done, said = replay(world)
+    assert done.status == 0, (recorded.stdout, done.stderr, json.dumps(said, indent=1))
+    assert said["verdict"] == "REPLAY-EQUAL exact"
+
+
+# --- no network -----------------------------------------------------------------------------------
+
+
+def watch(process: subprocess.Popen[bytes]) -> dict[str, tuple[str, list[str]]]:
+    """Look at a run's processes until it ends: name to its last network namespace and links."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    wanted = {"hark-broker", "hark-mediator", "hark-recorder"}
+    while process.poll() is None:
+        for one in below(process.pid):
+            if one.name in wanted:
+                with contextlib.suppress(OSError, IndexError):
+                    space = str(Path(f"/proc/{one.pid}/ns/net").readlink())
+                    rows = Path(f"/proc/{one.pid}/net/dev").read_text().splitlines()[2:]
+                    found[one.name] = (space, sorted(row.split(":")[0].strip() for row in rows))
+        time.sleep(0.01)
+    return found
+
+
+def test_nobody_of_a_replay_has_a_network(world: World):
+    """Every process of hark's that is not root's lives in a namespace with a dead loopback alone."""
+    body = "print(ask('one')); import time; time.sleep(1)"
+    live = subprocess.Popen(
+        [str(HARK), *world.words(*agent(world, body))],
+        cwd=world.work,
+        env=world.env(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    host = str(Path("/proc/self/ns/net").readlink())
+    seen = watch(live)
+    assert live.wait() == 0
+    assert seen["hark-broker"][0] == host, "the positive control: a live run's broker can dial"
+    again = subprocess.Popen(
+        [str(HARK), "replay", str(world.bundle)],
+        cwd=world.work,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    seen = watch(again)
+    assert again.wait() == 0
+    for name in ("hark-broker", "hark-mediator", "hark-recorder"):
+        namespace, links = seen[name]
+        assert namespace != host, name
+        assert links == ["lo"], name
+
+
+# --- truncated parents ----------------------------------------------------------------------------
+
+
+def test_the_prefix_of_a_killed_run_is_followed(world: World):
+    body = "print(ask('one'), flush=True); sys.stdin.read(); print(ask('two'), flush=True)"
+    process = subprocess.Popen(
+        [str(HARK), *world.words(*agent(world, body))],
+        cwd=world.work,
+        env=world.env(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"hello from the stub\n"
+    time.sleep(0.5)  # the recorder flushes; nothing is decided by how long this is
+    tree = below(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not wait_until_gone(tree)
+    for _ in range(100):
+        if world.bundle.exists():
+            break
+        time.sleep(0.05)
+    assert hark("verify", world.bundle).status == 3
+    done, said = replay(world)
+    assert done.status == 0, (done.stderr, json.dumps(said))
+    assert said["prefix"]
+    assert said["verdict"].endswith("(the recorded prefix)")
+
+
+# --- who may be believed --------------------------------------------------------------------------
+
+
+def test_a_recording_that_does_not_verify_runs_nothing(world: World):
+    assert world.run(*agent(world, "print(ask('one'))")).status == 0
+    assert_equal(world)
+    data = bytearray(world.bundle.read_bytes())
+    data[len(data) // 2] ^= 1
+    broken = world.directory / "broken.hark"
+    broken.write_bytes(data)
+    done = hark("replay", broken, cwd=world.work, env=environment())
+    assert done.status == 1
+    assert "does not verify" in done.stderr
+    assert done.stdout == b""
+
+
+def test_a_strangers_recording_needs_untrusted_and_the_operators_policy(world: World):
+    key = world.directory / "stranger.pem"
+    assert hark("keygen", "--out", key).status == 0
+    words = world.words(*agent(world, "print(ask('one'))"))
+    words[1:1] = [f"--key={key}"]
+    assert hark(*words, cwd=world.work, env=world.env()).status == 0
+    refused, _ = replay(world)
+    assert refused.status == 2
+    assert "unknown key" in refused.stderr
+    policy = world.directory / "mine.toml"
+    policy.write_text(f'allow_hosts = ["{API}", "{NEWS}"]\n')
+    options = ("--untrusted", "--workspace=current", f"--policy={policy}")
+    said = assert_equal(world, *options, verdict="REPLAY-EQUAL exact")
+    assert said["equal"]
+    # Without a policy of the operator's nothing is allowed, whatever the recording says.
+    assert_diverged(world, "--untrusted", "--workspace=current")
