@@ -4,7 +4,7 @@ This file runs inside the sandbox and, as the control, outside it. It imports on
 library and is run as ``python3 -I -S probes.py CONTEXT.json``; it prints one JSON object.
 """
 
-# ruff: noqa: PTH208
+# ruff: noqa: PTH101, PTH102, PTH104, PTH110, PTH115, PTH116, PTH208, PTH211
 from __future__ import annotations
 
 import contextlib
@@ -53,15 +53,15 @@ def abstract_socket():
     return unix("\0" + str(C["abstract"])) == b"SECRET"
 
 
-def path_socket_in_run():
+def path_socket_in_run_c52():
     return unix(str(C["run_socket"])) == b"SECRET"
 
 
-def path_socket_in_granted_folder():
+def path_socket_in_granted_folder_c52():
     return unix(str(C["granted_socket"])) == b"SECRET"
 
 
-def path_socket_in_workspace():
+def path_socket_in_workspace_c52():
     return unix(str(C["workspace_socket"])) == b"SECRET"
 
 
@@ -148,7 +148,7 @@ def kill_pid_one():
     return False
 
 
-def read_environ_of_pid_one():
+def read_environ_of_pid_one_c58():
     return Path("/proc/1/environ").read_bytes() is not None
 
 
@@ -169,7 +169,7 @@ def clone_user():
     return True
 
 
-def clone3_user():
+def clone3_user_c60():
     args = ctypes.create_string_buffer(struct.pack("=11Q", NEWUSER, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0))
     pid = call(435, args, 88)
     if pid == 0:
@@ -211,7 +211,7 @@ def handle_of_file():
 
 
 # --- kernel surface
-def io_uring():
+def io_uring_c41():
     return call(425, 8, ctypes.create_string_buffer(128)) >= 0
 
 
@@ -258,7 +258,7 @@ def unknown_call():
 
 
 # --- socket families
-def vsock():
+def vsock_c42():
     return socket.socket(40, socket.SOCK_STREAM) is not None
 
 
@@ -441,6 +441,454 @@ def change_line_discipline():
     return status == 0 or fail()
 
 
+# --- more of other processes
+def memory_file_of_victim():
+    return os.open(f"/proc/{C['victim']}/mem", os.O_RDONLY) >= 0
+
+
+def folder_of_victim():
+    return os.listdir(f"/proc/{C['victim']}/cwd") is not None
+
+
+def root_of_victim():
+    return os.listdir(f"/proc/{C['victim']}/root") is not None
+
+
+def write_memory_of_victim():
+    buf = ctypes.create_string_buffer(b"S")
+    local = struct.pack("QQ", ctypes.addressof(buf), 1)
+    remote = struct.pack("QQ", C["victim_address"], 1)
+    return call(311, C["victim"], local, 1, remote, 1, 0) == 1
+
+
+def limits_of_victim():
+    return call(302, C["victim"], 7, 0, ctypes.create_string_buffer(16)) == 0
+
+
+def priority_of_victim():
+    os.setpriority(os.PRIO_PROCESS, C["victim"], 1)
+    return True
+
+
+def cpus_of_victim():
+    os.sched_setaffinity(C["victim"], os.sched_getaffinity(C["victim"]))
+    return True
+
+
+def signal_victim_by_a_descriptor():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        fcntl.fcntl(s, fcntl.F_SETOWN, C["victim"])
+    return True
+
+
+def queue_signal_to_victim():
+    info = ctypes.create_string_buffer(struct.pack("iii", 0, 0, -1) + bytes(116))
+    return call(129, C["victim"], 0, info) == 0  # rt_sigqueueinfo
+
+
+def advise_memory_of_victim():
+    fd = os.pidfd_open(C["victim"])
+    part = struct.pack("QQ", C["victim_address"] & ~4095, 4096)
+    return call(440, fd, part, 1, 20, 0) >= 0  # process_madvise, MADV_COLD
+
+
+def namespaces_by_pidfd():
+    return call(308, os.pidfd_open(os.getppid()), NEWNET) == 0
+
+
+def pages_of_victim():
+    return call(279, C["victim"], 0, 0, 0, 0, 0) >= 0  # move_pages
+
+
+def trace_me():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(LIBC.ptrace(0, 0, 0, 0) & 1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 or fail()
+
+
+def memory_of_pid_one():
+    return os.open("/proc/1/mem", os.O_RDWR) >= 0
+
+
+def descriptors_of_pid_one():
+    return os.listdir("/proc/1/fd") is not None
+
+
+def descriptors_that_leaked():
+    """A control-free property: nothing but the three standard ones, and none that leads out."""
+    found = {int(fd) for fd in os.listdir("/proc/self/fd")} - {0, 1, 2}
+    real = [
+        os.readlink(f"/proc/self/fd/{fd}") for fd in found if os.path.exists(f"/proc/self/fd/{fd}")
+    ]
+    return [r for r in real if not r.startswith(("pipe:", "/proc/"))] or fail()
+
+
+# --- more namespaces, mounts, surfaces
+def clone_with(flag: int) -> bool:
+    pid = call(56, flag | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return True
+
+
+def clone_network():
+    return clone_with(NEWNET)
+
+
+def clone_mounts():
+    return clone_with(NEWNS)
+
+
+def clone_pids():
+    return clone_with(0x20000000)
+
+
+def unshare_time():
+    return call(272, 0x80) == 0
+
+
+def unshare_by_a_wide_number():
+    return call(1 << 32 | 272, NEWUSER) == 0
+
+
+def remount_writable():
+    call(272, NEWNS) if os.geteuid() == 0 else None
+    return call(165, b"none", b"/", b"", 0x20 | 0x1000, 0) == 0
+
+
+def list_mounts():
+    ask = ctypes.create_string_buffer(struct.pack("=IIQQ", 24, 0, 0xFFFFFFFFFFFFFFFF, 0))
+    return call(458, ask, ctypes.create_string_buffer(512), 64, 0) > 0
+
+
+def open_by_handle():
+    handle = ctypes.create_string_buffer(struct.pack("=Ii", 128, 0) + bytes(128))
+    call(303, -100, b"/etc/passwd", handle, ctypes.create_string_buffer(8), 0)
+    return call(304, os.open("/etc", os.O_RDONLY), handle, os.O_RDONLY) >= 0
+
+
+def fanotify():
+    return call(300, 0x200, 0) >= 0  # FAN_REPORT_FID needs no privilege
+
+
+def io_privilege():
+    return call(172, 0) == 0  # iopl
+
+
+def local_descriptor_table():
+    return call(154, 0, ctypes.create_string_buffer(16), 16) >= 0
+
+
+def clock_state():
+    return call(159, ctypes.create_string_buffer(208)) >= 0  # adjtimex, reading
+
+
+def clock_of_others():
+    return call(305, 0, ctypes.create_string_buffer(208)) >= 0  # clock_adjtime, reading
+
+
+def new_key():
+    return call(248, b"user", b"hark", b"x", 1, -2) >= 0
+
+
+def requested_key():
+    call(248, b"user", b"hark-r", b"x", 1, -2)
+    return call(249, b"user", b"hark-r", 0, -2) >= 0
+
+
+def bpf_program():
+    code = ctypes.create_string_buffer(struct.pack("=Q", 0xB7) + struct.pack("=Q", 0x95))
+    text = ctypes.create_string_buffer(b"GPL")
+    attr = struct.pack("=IIQQ", 1, 2, ctypes.addressof(code), ctypes.addressof(text)) + bytes(104)
+    return call(321, 5, ctypes.create_string_buffer(attr), 128) >= 0
+
+
+def all_capabilities():
+    head = struct.pack("=Ii", 0x20080522, 0)
+    return call(126, head, struct.pack("=6I", 1, 1, 0, 0, 0, 0)) == 0  # capset: CAP_CHOWN alone
+
+
+def groups():
+    os.setgroups([0])
+    return True
+
+
+def raise_limit():
+    import resource  # noqa: PLC0415 - a module of C, not needed elsewhere
+
+    hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)[1]
+    resource.setrlimit(resource.RLIMIT_MSGQUEUE, (hard + 1, hard + 1))
+    return True
+
+
+def real_time_io():
+    return call(251, 1, 0, 1 << 13 | 4) == 0  # ioprio_set
+
+
+def protect_from_oom():
+    Path("/proc/self/oom_score_adj").write_text("-1000")
+    return True
+
+
+# --- sockets of the host, otherwise
+def to_unix(path: str, kind: int, data: bytes = b"OUT") -> bool:
+    with socket.socket(socket.AF_UNIX, kind) as s:
+        s.connect(path)
+        return s.send(data) == len(data)
+
+
+def abstract_datagram():
+    return to_unix("\0" + str(C["abstract"]) + "-d", socket.SOCK_DGRAM)
+
+
+def abstract_packets():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.connect("\0" + str(C["abstract"]) + "-p")
+        return s.recv(6) == b"SECRET"
+
+
+def path_datagram_in_workspace_c53():
+    return to_unix(str(C["workspace_datagram"]), socket.SOCK_DGRAM)
+
+
+def path_datagram_in_granted_folder_c53():
+    return to_unix(str(C["granted_datagram"]), socket.SOCK_DGRAM)
+
+
+def path_socket_by_descriptor_c52():
+    folder, _, name = str(C["granted_socket"]).rpartition("/")
+    fd = os.open(folder, os.O_PATH)
+    return unix(f"/proc/self/fd/{fd}/{name}") == b"SECRET"
+
+
+def descriptor_to_the_host():
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect("\0" + str(C["abstract"]))
+        with contextlib.suppress(BrokenPipeError):  # it has hung up, after it was reached
+            socket.send_fds(s, [b"x"], [0])
+    return True
+
+
+def fifo_in_granted_folder():
+    fd = os.open(str(C["granted_fifo"]), os.O_WRONLY | os.O_NONBLOCK)
+    return os.write(fd, b"OUT") == 3
+
+
+def fifo_in_workspace():
+    fd = os.open(str(C["workspace_fifo"]), os.O_WRONLY | os.O_NONBLOCK)
+    return os.write(fd, b"OUT") == 3
+
+
+def semaphores():
+    return LIBC.semget(C["shm_key"], 0, 0) >= 0 or fail()
+
+
+def posix_queue():
+    return call(240, str(C["queue"]).encode(), os.O_RDWR, 0, 0) >= 0  # mq_open
+
+
+def terminal_of_the_host():
+    fd = os.open(str(C["terminal"]), os.O_WRONLY | os.O_NOCTTY)
+    return os.write(fd, b"OUT") == 3
+
+
+def pairs_of_other_families():
+    pair = (ctypes.c_int * 2)()
+    ctypes.set_errno(0)
+    LIBC.syscall(ctypes.c_long(53), 2, 1, 0, pair)
+    return ctypes.get_errno() == 95 or fail()  # EOPNOTSUPP: both sockets had been made
+
+
+def udp_lite():
+    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 136) is not None
+
+
+def netlink_with(protocol: int) -> bool:
+    return socket.socket(16, socket.SOCK_RAW, protocol) is not None
+
+
+def netlink_uevent():
+    return netlink_with(15)
+
+
+def netlink_generic():
+    return netlink_with(16)
+
+
+def netlink_ipsec():
+    return netlink_with(6)
+
+
+def netlink_connector():
+    return netlink_with(11)
+
+
+def _route_message(kind: int, flags: int, body: bytes) -> bool:
+    """One request to NETLINK_ROUTE; as root in a network namespace of its own, as the control."""
+    call(272, NEWNET) if os.geteuid() == 0 else None
+    with socket.socket(16, socket.SOCK_RAW, 0) as s:
+        s.send(struct.pack("=IHHII", 16 + len(body), kind, 5 | flags, 1, 0) + body)
+        (code,) = struct.unpack_from("=i", s.recv(4096), 16)
+        if code:
+            raise OSError(-code, os.strerror(-code))
+    return True
+
+
+def new_link():
+    info = b"dummy"
+    kind = struct.pack("=HH", 4 + len(info), 1) + info + bytes(3)
+    nest = struct.pack("=HH", 4 + len(kind), 18) + kind
+    return _route_message(16, 0x600, struct.pack("=BxHiII", 0, 0, 0, 0, 0) + nest)
+
+
+def new_address():
+    body = struct.pack("=BBBBI", 2, 32, 0, 0, 1) + struct.pack("=HH4s", 8, 2, bytes([10, 9, 8, 7]))
+    return _route_message(20, 0x600, body)
+
+
+def new_rule():
+    body = struct.pack("=BBBBBBBBI", 2, 0, 0, 0, 254, 0, 0, 1, 0)
+    return _route_message(32, 0x600, body)
+
+
+# --- files, otherwise
+def link_out_of_workspace():
+    os.symlink(str(C["beside"]), "way-out")
+    return Path("way-out").read_text() == "SECRET"
+
+
+def climb_out_of_granted_folder():
+    fd = os.open(str(Path(str(C["granted_socket"])).parent), os.O_PATH)
+    return os.read(os.open("../beside", os.O_RDONLY, dir_fd=fd), 6) == b"SECRET"
+
+
+def climb_out_by_proc():
+    return Path(f"/proc/self/root/../..{C['beside']}").read_text() == "SECRET"
+
+
+def write_to_granted_file():
+    return os.open(str(C["granted_file"]), os.O_WRONLY) >= 0
+
+
+def truncate_granted_file():
+    os.truncate(str(C["granted_file"]), 0)
+    return True
+
+
+def mode_of_granted_file():
+    os.chmod(str(C["granted_file"]), 0o600)
+    return True
+
+
+def times_of_granted_file():
+    os.utime(str(C["granted_file"]), (1, 1))
+    return True
+
+
+def attribute_of_granted_file():
+    os.setxattr(str(C["granted_file"]), "user.hark", b"x")
+    return True
+
+
+def rename_of_granted_file():
+    os.rename(str(C["granted_file"]), str(C["granted_file"]) + "2")
+    os.rename(str(C["granted_file"]) + "2", str(C["granted_file"]))
+    return True
+
+
+def make_in_granted_folder():
+    Path(str(C["granted_own"]), "made").write_text("x")
+    return True
+
+
+def move_granted_file_into_workspace():
+    os.link(str(C["granted_file"]), "linked")
+    return True
+
+
+def hosts_file():
+    return os.open("/etc/hosts", os.O_WRONLY) >= 0
+
+
+def program_of_the_system():
+    return os.open("/usr/bin/env", os.O_WRONLY) >= 0
+
+
+def whiteout():
+    os.mknod("white", 0o020600, 0)
+    return True
+
+
+def rename_with_whiteout():
+    Path("from").write_text("x")
+    return call(316, -100, b"from", -100, b"to", 4) == 0
+
+
+def overlay_redirect():
+    os.mkdir("layer")
+    os.setxattr("layer", "trusted.overlay.redirect", b"/etc")
+    return True
+
+
+def capability_on_a_file():
+    Path("able").write_text("x")
+    os.setxattr("able", "security.capability", struct.pack("<5I", 0x02000001, 0x2000, 0, 0, 0))
+    return True
+
+
+def give_file_to_root():
+    Path("given").write_text("x")
+    os.chown("given", 0, 0)
+    return os.geteuid() == 0 or os.stat("given").st_uid == 0
+
+
+def tunnel_device():
+    return os.open("/dev/net/tun", os.O_RDWR) >= 0
+
+
+def fuse_device():
+    return os.open("/dev/fuse", os.O_RDWR) >= 0
+
+
+def virtual_machines():
+    return os.open("/dev/kvm", os.O_RDWR) >= 0
+
+
+def loop_devices():
+    return os.open("/dev/loop-control", os.O_RDWR) >= 0
+
+
+def physical_memory():
+    return os.open("/dev/mem", os.O_RDONLY) >= 0
+
+
+def kernel_memory():
+    return os.open("/proc/kcore", os.O_RDONLY) >= 0
+
+
+def kernel_addresses():
+    line = Path("/proc/kallsyms").read_text().split("\n", 1)[0]
+    return int(line.split()[0], 16) != 0
+
+
+def sysctl_of_network():
+    return os.open("/proc/sys/net/ipv4/ip_forward", os.O_WRONLY) >= 0
+
+
+def sysctl_of_namespaces():
+    return os.open("/proc/sys/user/max_user_namespaces", os.O_WRONLY) >= 0
+
+
+def sysctl_of_modules():
+    return os.open("/proc/sys/kernel/modprobe", os.O_WRONLY) >= 0
+
+
+def sysfs():
+    return os.listdir("/sys/class") is not None
+
+
 def attempt(probe: object) -> list[object]:
     """Run one probe in a process of its own."""
     r, w = os.pipe()
@@ -463,10 +911,21 @@ def attempt(probe: object) -> list[object]:
     return json.loads(data) if data else [False, f"killed, wait status {status}"]
 
 
+def alone(name: str) -> list[object]:
+    """Run one probe in a program of its own: the recording then tells whose each event is."""
+    words = [sys.executable, "-I", "-S", __file__, sys.argv[1], name]
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
+    return next(iter(json.loads(done.stdout).values())) if done.stdout else [False, "killed"]
+
+
 def main() -> None:
     C.update(json.loads(Path(sys.argv[1]).read_text()))
     names = sys.argv[2].split(",")
-    sys.stdout.write(json.dumps({name: attempt(globals()[name]) for name in names}))
+    if "--alone" in sys.argv:
+        found = {name: alone(name) for name in names}
+    else:
+        found = {name: attempt(globals()[name]) for name in names}
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

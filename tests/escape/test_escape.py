@@ -8,39 +8,32 @@ to them.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import shutil
-import socket
-import stat
-import struct
 import subprocess
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from launcher.rig import ALICE_ID, Box
 
+from escape.attacked import PYTHON, REACHED, Services, attacked
 from hark.launcher.plan import PathGrant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     MakeBox = Callable[..., Box]
 
 pytestmark = pytest.mark.kernel
 PROBES = Path(__file__).with_name("probes.py")
-PYTHON = "/usr/bin/python3"
-ANY = "0.0.0.0"  # noqa: S104 - the attacked service listens everywhere
 
 PERSON = [
     "abstract_socket",
-    "path_socket_in_run",
-    "path_socket_in_granted_folder",
-    "path_socket_in_workspace",
+    "path_socket_in_run_c52",
+    "path_socket_in_granted_folder_c52",
+    "path_socket_in_workspace_c52",
     "host_loopback",
     "host_loopback_v6",
     "host_address",
@@ -56,15 +49,15 @@ PERSON = [
     "compare_victim",
     "unshare_user",
     "clone_user",
-    "clone3_user",
+    "clone3_user_c60",
     "handle_of_file",
-    "io_uring",
+    "io_uring_c41",
     "userfaultfd",
     "memfd_secret",
     "keyring",
     "i386_call",
     "x32_call",
-    "vsock",
+    "vsock_c42",
     "crypto_socket",
     "multipath_tcp",
     "netlink_netfilter",
@@ -81,10 +74,62 @@ PERSON = [
     "type_into_terminal",
     "type_into_terminal_high_bits",
     "change_line_discipline",
+    "memory_file_of_victim",
+    "folder_of_victim",
+    "root_of_victim",
+    "write_memory_of_victim",
+    "limits_of_victim",
+    "priority_of_victim",
+    "cpus_of_victim",
+    "signal_victim_by_a_descriptor",
+    "queue_signal_to_victim",
+    "advise_memory_of_victim",
+    "pages_of_victim",
+    "trace_me",
+    "unshare_by_a_wide_number",
+    "list_mounts",
+    "fanotify",
+    "io_privilege",
+    "local_descriptor_table",
+    "clock_state",
+    "clock_of_others",
+    "new_key",
+    "requested_key",
+    "abstract_datagram",
+    "abstract_packets",
+    "path_datagram_in_workspace_c53",
+    "path_datagram_in_granted_folder_c53",
+    "path_socket_by_descriptor_c52",
+    "descriptor_to_the_host",
+    "fifo_in_granted_folder",
+    "fifo_in_workspace",
+    "semaphores",
+    "posix_queue",
+    "terminal_of_the_host",
+    "pairs_of_other_families",
+    "udp_lite",
+    "netlink_uevent",
+    "netlink_generic",
+    "netlink_ipsec",
+    "netlink_connector",
+    "link_out_of_workspace",
+    "climb_out_of_granted_folder",
+    "climb_out_by_proc",
+    "write_to_granted_file",
+    "truncate_granted_file",
+    "mode_of_granted_file",
+    "times_of_granted_file",
+    "attribute_of_granted_file",
+    "rename_of_granted_file",
+    "make_in_granted_folder",
+    "move_granted_file_into_workspace",
+    "whiteout",
+    "rename_with_whiteout",
+    "sysfs",
 ]
 
 ROOT = [
-    "read_environ_of_pid_one",
+    "read_environ_of_pid_one_c58",
     "root_of_pid_one",
     "setns_net_of_pid_one",
     "mount_tmpfs",
@@ -109,185 +154,57 @@ ROOT = [
     "negative_nice",
     "real_time",
     "host_name",
+    "memory_of_pid_one",
+    "descriptors_of_pid_one",
+    "namespaces_by_pidfd",
+    "clone_network",
+    "clone_mounts",
+    "clone_pids",
+    "unshare_time",
+    "remount_writable",
+    "open_by_handle",
+    "bpf_program",
+    "all_capabilities",
+    "groups",
+    "raise_limit",
+    "real_time_io",
+    "protect_from_oom",
+    "new_link",
+    "new_address",
+    "new_rule",
+    "hosts_file",
+    "program_of_the_system",
+    "overlay_redirect",
+    "capability_on_a_file",
+    "give_file_to_root",
+    "loop_devices",
+    "tunnel_device",
+    "fuse_device",
+    "virtual_machines",
+    "physical_memory",
+    "kernel_memory",
+    "kernel_addresses",
+    "sysctl_of_network",
+    "sysctl_of_namespaces",
+    "sysctl_of_modules",
 ]
 
 # Cannot be tried outside without harm; the property is also shown by another test.
-NO_CONTROL = ["kill_pid_one", "unmount_proc", "delete_own_link", "unknown_call"]
-
-
-class Services:
-    """Sockets of the host that hand out a secret and count who took it."""
-
-    def __init__(self) -> None:
-        self.taken: list[str] = []
-        self.sockets: list[socket.socket] = []
-
-    def stream(self, name: str, family: int, address: Any) -> socket.socket:
-        s = socket.socket(family)
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        s.bind(address)
-        s.listen()
-        self.sockets.append(s)
-        threading.Thread(target=self._serve, args=(name, s), daemon=True).start()
-        return s
-
-    def _serve(self, name: str, s: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                conn, _ = s.accept()
-                self.taken.append(name)
-                conn.sendall(b"SECRET")
-                conn.close()
-
-    def datagram(self, name: str) -> int:
-        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        s.bind((ANY, 0))
-        self.sockets.append(s)
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    _, peer = s.recvfrom(99)
-                    self.taken.append(name)
-                    s.sendto(b"SECRET", peer)
-
-        threading.Thread(target=serve, daemon=True).start()
-        return int(s.getsockname()[1])
-
-
-@pytest.fixture
-def host(place: Path) -> Iterator[tuple[Services, dict[str, Any]]]:
-    """The attacked host: services, a victim process of the same person, files, memory."""
-    made = Services()
-    context: dict[str, Any] = {}
-    undo = contextlib.ExitStack()
-    with undo:
-        _sockets(made, place, context, undo)
-        _files(place, context)
-        _memory(context, undo)
-        _victim(context, undo)
-        yield made, context
-    for s in made.sockets:
-        s.close()
-
-
-def _sockets(
-    made: Services, place: Path, context: dict[str, Any], undo: contextlib.ExitStack
-) -> None:
-    name = place.name
-    context["abstract"] = name
-    made.stream("abstract", socket.AF_UNIX, "\0" + name)
-    folders = {
-        "run_socket": Path("/run"),
-        "granted_socket": place / "granted",
-        "workspace_socket": place / "project",
-    }
-    for key, folder in folders.items():
-        folder.mkdir(exist_ok=True)
-        path = folder / f"{name}.sock"
-        made.stream(key, socket.AF_UNIX, str(path))
-        path.chmod(0o666)
-        undo.callback(path.unlink)
-        context[key] = str(path)
-    os.chown(place / "project", ALICE_ID, ALICE_ID)
-    context["port"] = made.stream("tcp4", socket.AF_INET, (ANY, 0)).getsockname()[1]
-    context["port6"] = made.stream("tcp6", socket.AF_INET6, ("::1", 0)).getsockname()[1]
-    context["udp_port"] = made.datagram("udp")
-    context["host_address"] = _own_address()
-
-
-def _own_address() -> str:
-    """An address of this host that is not 127.0.0.1."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s, contextlib.suppress(OSError):
-        s.connect(("192.0.2.1", 9))
-        return str(s.getsockname()[0])
-    return "127.0.0.2"
-
-
-def _files(place: Path, context: dict[str, Any]) -> None:
-    home = place / "home"
-    (home / ".ssh").mkdir(parents=True)
-    (home / ".ssh" / "id").write_text("SECRET")
-    (place / "beside").write_text("SECRET")
-    for path in (home, home / ".ssh", home / ".ssh" / "id"):
-        os.chown(path, ALICE_ID, ALICE_ID)
-    scratch = place / "scratch"
-    scratch.mkdir(mode=0o777)
-    scratch.chmod(0o777)
-    granted = place / "granted"
-    shutil.copy("/usr/bin/id", granted / "setuid")
-    (granted / "setuid").chmod(0o4755)
-    shutil.copy(Path(PYTHON).resolve(), granted / "filecap")
-    os.setxattr(
-        granted / "filecap", "security.capability", struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)
-    )
-    source = place / "i386.c"
-    source.write_text(
-        'int main(void){int r;__asm__ volatile("int $0x80":"=a"(r):"a"(20));return r<=0;}'
-    )
-    subprocess.run(["gcc", "-O1", "-o", granted / "i386", source], check=True)
-    devices = [p for p in Path("/dev").iterdir() if stat.S_ISBLK(p.stat().st_mode)]
-    root = next((p for p in devices if p.stat().st_rdev == Path("/").stat().st_dev), None)
-    context |= {
-        "beside": str(place / "beside"),
-        "ssh": str(home / ".ssh" / "id"),
-        "scratch": str(scratch),
-        "setuid": str(granted / "setuid"),
-        "filecap": str(granted / "filecap"),
-        "i386": str(granted / "i386"),
-        "block": str(root or "/dev/null-block"),
-        "block_number": Path("/").stat().st_dev,
-        "cgroup_procs": next(
-            (
-                str(p)
-                for p in (
-                    Path("/sys/fs/cgroup/cgroup.procs"),
-                    Path("/sys/fs/cgroup/unified/cgroup.procs"),
-                )
-                if p.exists()
-            ),
-            "",
-        ),
-        "link": 2,
-    }
-
-
-def _memory(context: dict[str, Any], undo: contextlib.ExitStack) -> None:
-    libc = ctypes.CDLL(None)
-    key = 0x48000000 | os.getpid()
-    shm, queue = libc.shmget(key, 4096, 0o1666), libc.msgget(key, 0o1666)
-    undo.callback(libc.shmctl, shm, 0, None)
-    undo.callback(libc.msgctl, queue, 0, None)
-    path = Path(f"/dev/shm/hark-{os.getpid()}")
-    path.write_text("SECRET")
-    path.chmod(0o666)
-    undo.callback(path.unlink)
-    context |= {"shm_key": key, "posix_shm": str(path)}
-
-
-def _victim(context: dict[str, Any], undo: contextlib.ExitStack) -> None:
-    code = (
-        "import ctypes,sys;b=ctypes.create_string_buffer(b'SECRET');"
-        "print(ctypes.addressof(b),flush=True);sys.stdin.read()"
-    )
-    victim = subprocess.Popen(
-        [PYTHON, "-I", "-S", "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={"NAME": "VICTIM"},
-        user=ALICE_ID,
-        group=ALICE_ID,
-        extra_groups=[],
-    )
-    undo.callback(victim.wait)
-    undo.callback(victim.stdin.close)
-    undo.callback(victim.stdout.close)
-    context |= {"victim": victim.pid, "victim_address": int(victim.stdout.readline())}
+NO_CONTROL = [
+    "kill_pid_one",
+    "unmount_proc",
+    "delete_own_link",
+    "unknown_call",
+    "descriptors_that_leaked",
+]
 
 
 def outside(probes: list[str], file: Path, uid: int) -> dict[str, list[Any]]:
     """The control: the same probes on the host; root's in a pid namespace, to have a pid 1."""
     own_pids = ["unshare", "--pid", "--fork", "--mount-proc"] if uid == 0 else []
+    work = file.parent.parent / f"control-{uid}"
+    work.mkdir()
+    os.chown(work, uid, uid)
     done = subprocess.run(
         [*own_pids, PYTHON, "-I", "-S", PROBES, file, ",".join(probes)],
         check=True,
@@ -296,14 +213,27 @@ def outside(probes: list[str], file: Path, uid: int) -> dict[str, list[Any]]:
         group=uid,
         extra_groups=[],
         start_new_session=True,
+        cwd=work,
     )
     return dict(json.loads(done.stdout))
 
 
-def test_no_attack_works_from_inside(
-    box: MakeBox, place: Path, host: tuple[Services, dict[str, Any]], subtests: Any
-):
-    services, context = host
+def test_no_attack_works_from_inside(box: MakeBox, place: Path, subtests: Any):
+    with attacked(place, ALICE_ID) as (services, context):
+        inside, controls = attack(box, place, services, context)
+    escaped = {name: got for name, got in inside.items() if got[0]}
+    weak = {name: got[1] for name, got in controls.items() if not got[0]}
+    assert escaped == {}
+    for name in inside:
+        with subtests.test(name):
+            if name in weak:
+                pytest.skip(f"works not even outside: {weak[name]}")
+
+
+def attack(
+    box: MakeBox, place: Path, services: Services, context: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every probe inside, then outside."""
     file = place / "granted" / "context.json"
     file.write_text(json.dumps(context))
     shutil.copy(PROBES, place / "granted" / "probes.py")
@@ -316,21 +246,7 @@ def test_no_attack_works_from_inside(
     one = box(argv, read=grants)
     result = one.run()
     inside = json.loads(result.out)
-    assert services.taken == [], "a service of the host was reached"
+    assert services.seen() == set(), "a service of the host was reached"
     controls = outside(PERSON, file, ALICE_ID) | outside(ROOT, file, 0)
-    assert set(services.taken) >= {
-        "abstract",
-        "run_socket",
-        "granted_socket",
-        "workspace_socket",
-        "tcp4",
-        "tcp6",
-        "udp",
-    }
-    escaped = {name: got for name, got in inside.items() if got[0]}
-    weak = {name: got[1] for name, got in controls.items() if not got[0]}
-    assert escaped == {}
-    for name in names:
-        with subtests.test(name):
-            if name in weak:
-                pytest.skip(f"works not even outside: {weak[name]}")
+    assert services.seen() >= set(REACHED)
+    return inside, controls
