@@ -34,6 +34,7 @@ k = "K"
 env = "N"
 hosts = ["a.example", "b.example"]
 header = ["x-a", "x-b"]
+query = ["q", "r"]
 methods = ["GET", "POST"]
 [[host]]
 name = "c.example"
@@ -59,6 +60,7 @@ TIGHTER = [
     '[limits]\nmemory = "1G"',
     f"[limits]\ntmp = {limits.TMP_DEFAULT_BYTES}",
     NARROW + 'methods = ["GET"]',
+    NARROW + 'methods = ["GET"]\nquery = "q"',
     '[secrets.k]\nenv = "K"\nhosts = ["b.example"]\nheader = "authorization"',
 ]
 
@@ -75,6 +77,7 @@ WIDER = {
     'write_paths = ["/data"]': "write_paths adds",
     'pass_env = ["HOME_TOWN"]': "pass_env adds",
     'tier = "record"': "tier sets",
+    NARROW + 'methods = ["GET"]\nquery = "z"': "secrets binds 'narrow'",
     'allow_downgrades = ["bpf", "landlock"]': "allow_downgrades adds",
     "[limits]\npids = 101": "limits.pids raises",
     f"[limits]\ntmp = {limits.TMP_DEFAULT_BYTES + 1}": "limits.tmp raises",
