@@ -67,3 +67,21 @@ echo
 echo "demo: hark verify build/demo/incident.hark"
 "$hark" verify "$out/incident.hark" | tee "$out/verify.txt"
 grep -q VERIFIED "$out/verify.txt"
+
+# The outside world is gone and so is the key: whatever the agent gets now comes from the recording.
+kill "$stub"
+wait "$stub" 2>/dev/null || true
+unset DEMO_API_KEY
+echo
+echo "demo: hark replay build/demo/incident.hark   (the stub is stopped)"
+(cd "$out/work" && "$hark" replay --quiet "$out/incident.hark") | tee "$out/replay.txt"
+grep -q '^REPLAY-EQUAL exact' "$out/replay.txt"
+
+sed -i 's/Summarise this page/Please summarise this page/' "$out/work/agent.py"
+echo
+echo "demo: the agent asks in other words: hark replay --workspace=current build/demo/incident.hark"
+status=0
+(cd "$out/work" && "$hark" replay --quiet --workspace=current "$out/incident.hark") \
+	>"$out/diverged.txt" || status=$?
+cat "$out/diverged.txt"
+[[ $status -eq 1 ]] && grep -q '^REPLAY-DIVERGED at action' "$out/diverged.txt"

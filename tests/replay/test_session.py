@@ -355,7 +355,7 @@ def watch(process: subprocess.Popen[bytes]) -> dict[str, tuple[str, list[str]]]:
 
 
 def test_nobody_of_a_replay_has_a_network(world: World):
-    """Every process of hark's that is not root's lives in a namespace with a dead loopback alone."""
+    """Each service of a replay lives in a namespace with a dead loopback alone."""
     body = "print(ask('one')); import time; time.sleep(1)"
     live = subprocess.Popen(
         [str(HARK), *world.words(*agent(world, body))],
