@@ -1,7 +1,7 @@
 """What a run may do, as frozen values: the policy as written, and the table compiled from it.
 
 ``parse`` makes a ``Policy`` from TOML, ``layers`` joins several, ``compile_policy`` makes the one
-flat table that the mediator, the broker and ``hark why`` read. Rules: values only, no I/O, and no
+flat table that the mediator and the broker read. Rules: values only, no I/O, and no
 secret value ever: those live in ``secrets.Secret``, whose repr hides them.
 The format and the meaning of every key: docs/spec/policy.md.
 """

@@ -20,6 +20,7 @@ from hark.locations import SYSTEM_POLICY
 from hark.policy.compile import compile_policy, compile_redirects
 from hark.policy.environment import agent_environment, expand_path
 from hark.policy.layers import load_policy
+from hark.policy.model import TIERS
 from hark.policy.person import Person, find_person
 from hark.policy.privileges import acting_as
 from hark.policy.secrets import Secret, load_secrets
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from hark.bundle.runid import RunId
     from hark.launcher.plan import PathGrant
     from hark.policy.capabilities import Capabilities
-    from hark.policy.model import CompiledPolicy, Redirect, Workspace
+    from hark.policy.model import CompiledPolicy, Redirect, Tier, Workspace
     from hark.recorder.ahead import Ahead
 
-__all__ = ["Destination", "Paths", "Prepared", "RunOptions", "prepare"]
+__all__ = ["TIER", "Destination", "Paths", "Prepared", "RunOptions", "prepare"]
+
+TIER: Tier = "contain"  # what a run of this version is at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +166,10 @@ def policy_of(options: RunOptions, person: Person, cwd: str) -> CompiledPolicy:
     policy = load_policy(
         system=SYSTEM_POLICY, workspace=Path(cwd), explicit=options.policy, person=person
     )
+    if TIERS.index(policy.tier) > TIERS.index(TIER):
+        raise InputError(
+            f"the policy asks for tier {policy.tier}", f"a run reaches {TIER}", f'tier = "{TIER}"'
+        )
     if options.workspace is not None:
         policy = replace(policy, workspace=options.workspace)
     return compile_policy(policy)

@@ -47,6 +47,18 @@ def test_without_root_it_says_so():
 
 
 @pytest.mark.kernel
+def test_a_tier_that_no_run_reaches_is_refused(world: World):
+    world.policy.write_text(f'tier = "full"\n{world.policy.read_text()}')
+    assert_refused(world.run("/bin/true"), INPUT, "tier full", 'hint: tier = "contain"')
+    assert not world.bundle.exists()
+    world.policy.write_text(world.policy.read_text().replace('"full"', '"contain"'))
+    done = world.run("/bin/true")
+    assert done.status == 0, done.stderr
+    (start,) = world.recording().kind("run_start")
+    assert start["tier"] == "contain"
+
+
+@pytest.mark.kernel
 @pytest.mark.parametrize("capability", ["sys_admin", "setuid", "net_admin", "fowner"])
 def test_root_without_a_capability_is_refused_by_its_name(world: World, capability: str):
     before = (need_program("setpriv"), f"--bounding-set=-{capability}", "--")
