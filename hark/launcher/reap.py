@@ -131,13 +131,27 @@ def _remove_cgroup(path: Path) -> bool:
 
 def _trim(run: Path) -> None:
     """Remove the throw-away HOME and the overlays' scratch folders."""
-    for folder in (run / "home", *run.glob("layers/*/work")):
+    for folder in (run / "home", *(layer / "work" for layer in _layers(run))):
         with contextlib.suppress(OSError):
             remove_tree(folder)
+
+
+def _layers(run: Path) -> list[Path]:
+    try:
+        return list((run / "layers").iterdir())
+    except OSError:
+        return []
 
 
 def _is_evidence(run: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         if (run / BUNDLE_NAME).stat().st_size:  # an empty one: the run ended before it began
             return True
-    return any(any(upper.iterdir()) for upper in run.glob("layers/*/upper"))
+    return any(_has_entries(layer / "upper") for layer in _layers(run))
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except FileNotFoundError:
+        return False

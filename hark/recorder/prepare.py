@@ -110,7 +110,8 @@ def prepare(
     """
     outer = os.environb if outer is None else outer
     require_root()
-    development = trust.check_tree()
+    # Of a run it is looked at before anything is begun, and again when all modules are there.
+    development = trust.is_development(os.environ) if ahead is not None else trust.check_tree()
     run = new_run_id()
     person = find_person(options.person, outer)
     cwd = working_folder(person)
