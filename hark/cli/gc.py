@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     for path in sorted(p for p in {*folders, *reaped.kept} if _RUN_ID.fullmatch(p.name)):
         known = folders.get(path)
         where = known.state.layers[0].path if known else ""
+        if not path.exists():
+            continue  # another command has removed it
         try:
             with lock_run(path):
                 old = before_ns is not None and born_ns(path) < before_ns

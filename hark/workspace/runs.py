@@ -206,7 +206,10 @@ def find_run(name: str, runs: Path, cwd: str) -> Known:
 def folder_bytes(path: Path) -> int:
     """Bytes on disk of all files below a folder; what cannot be looked at counts nothing."""
     total = 0
-    root = os.open(path, _READ_FOLDER)
+    try:
+        root = os.open(path, _READ_FOLDER)
+    except OSError:
+        return 0  # another command has removed it
     try:
         pending = [""]
         while pending:
