@@ -157,19 +157,36 @@ static size_t play_next(struct hark_conn *conn)
 	return item.size;
 }
 
+/* The connection whose next message came first: the recorder's order holds between exchanges. */
+static struct hark_conn *next_conn(struct hark_mediator *med)
+{
+	struct hark_conn *first = NULL;
+	struct hark_conn *conn;
+	uint64_t least = UINT64_MAX;
+
+	for (conn = med->conns; conn; conn = conn->next) {
+		struct hark_msg_head head;
+
+		if (!has_work(conn))
+			continue;
+		memcpy(&head, hark_buf_data(&conn->x.play.queue), sizeof(head));
+		if (head.seq < least) {
+			least = head.seq;
+			first = conn;
+		}
+	}
+	return first;
+}
+
 static void play_task(struct hark_task *task)
 {
 	struct hark_mediator *med = HARK_CONTAINER(task, struct hark_mediator, play_task);
 	struct hark_conn *conn;
 	size_t done = 0;
-	bool left = false;
 
-	for (conn = med->conns; conn; conn = conn->next) {
-		while (has_work(conn) && done < HARK_PLAY_PER_PASS)
-			done += play_next(conn) + FIXED;
-		left |= has_work(conn);
-	}
-	if (left)
+	while (done < HARK_PLAY_PER_PASS && (conn = next_conn(med)))
+		done += play_next(conn) + FIXED;
+	if (next_conn(med))
 		hark_loop_queue(&med->loop, &med->play_task);
 }
 
