@@ -31,8 +31,11 @@ def sized(data: bytes) -> bytes:
     return struct.pack(">H", len(data)) + data
 
 
-def hello(name: str, share: bytes) -> bytes:
-    """A TLS 1.3 ClientHello in one record (RFC 8446, 4.1.2); ``share`` is its X25519 key share."""
+def hello(name: str, share: bytes, more: bytes = b"") -> bytes:
+    """A TLS 1.3 ClientHello in one record (RFC 8446, 4.1.2); ``share`` is its X25519 key share.
+
+    ``more``: further extensions.
+    """
     entry = struct.pack(">H", X25519) + sized(share) if share else b""
     extensions = (
         extension(0, sized(b"\0" + sized(name.encode())))
@@ -40,6 +43,7 @@ def hello(name: str, share: bytes) -> bytes:
         + extension(10, sized(struct.pack(">H", X25519)))
         + extension(13, sized(b"\x04\x03\x08\x04"))
         + extension(51, sized(entry))
+        + more
     )
     body = (
         b"\x03\x03" + bytes(range(32)) + b"\x20" + bytes(32) + sized(b"\x13\x01") + b"\x01\x00"
