@@ -48,6 +48,21 @@ def test_nothing_is_called_bit_exact(page: Path):
     assert "bit-exact" not in page.read_text()
 
 
+def test_each_security_claim_names_its_test():
+    page = (ROOT / "docs/threat-model.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10
+    bare = [row for row in rows if "`tests/" not in row.rsplit("|", 2)[1]]
+    assert not bare
+
+
+def test_every_page_is_in_the_readmes_table():
+    shown = (ROOT / "README.md").read_text()
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/guide/*.md"), *ROOT.glob("docs/spec/*.md")]
+    names = [str(page.relative_to(ROOT)) for page in pages]
+    assert not [name for name in names if f"({name})" not in shown]
+
+
 @pytest.mark.parametrize("name", ["run.in", "dev.in"])
 def test_every_python_dependency_has_a_reason(name: str):
     reasons = (ROOT / "docs/dependencies.md").read_text()

@@ -12,6 +12,8 @@ import pytest
 
 from hark.cli import app
 from hark.errors import InputError
+from hark.policy.compile import compile_policy
+from hark.policy.parse import parse_layer
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -26,6 +28,14 @@ def test_readme_shows_the_real_help(capsys: pytest.CaptureFixture[str]):
     app.main(["--help"])
     shown = capsys.readouterr().out.rstrip()
     assert f"$ hark --help\n{shown}\n```" in README.read_text()
+
+
+def test_the_readmes_policy_is_one():
+    text = README.read_text().split("$ cat p.toml\n", 1)[1].split("\n\n", 1)[0]
+    layer = parse_layer(text.encode(), source="README.md", folder="/")
+    compiled = compile_policy(layer.policy)
+    assert [host.name for host in compiled.hosts] == ["api.openai.com"]
+    assert [secret.name for secret in compiled.secrets] == ["openai"]
 
 
 def test_no_verb_prints_the_usage_as_an_error(capsys: pytest.CaptureFixture[str]):
