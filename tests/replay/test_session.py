@@ -163,6 +163,64 @@ def test_a_run_that_left_its_bundle_in_the_workspace_does_not_see_it(world: Worl
     assert not (world.work / "made").exists()
 
 
+def test_an_id_that_came_back_is_this_runs_own(world: World):
+    """The server repeats an id the agent made; the agent compares it, and uses it again."""
+    body = f"""
+import uuid
+mine = str(uuid.uuid4())
+call = urllib.request.Request("https://{NEWS}/echo", json.dumps({{"id": mine}}).encode())
+with urllib.request.urlopen(call) as answer:
+    back = json.load(answer)["id"]
+print(back == mine)
+ask("about it", session=back)
+"""
+    recorded = world.run(*agent(world, body))
+    assert recorded.stdout == b"True\n", recorded.stderr
+    assert_equal(world, verdict="REPLAY-EQUAL renamed 1")
+
+
+def test_bodies_of_all_kinds(world: World):
+    """Large both ways, none, HEAD, and one that waits for 100 (Continue)."""
+    curl = need_program("curl")
+    (world.work / "big").write_bytes(os.urandom(3_000_000))
+    script = f"""
+{curl} -sS https://{NEWS}/bytes/8000000 | cksum
+{curl} -sS https://{NEWS}/chunks/500 | cksum
+{curl} -sS -I https://{NEWS}/page | head -c 15
+{curl} -sS https://{NEWS}/bytes/0 | cksum
+{curl} -sS -d @/dev/null https://{NEWS}/echo | cksum
+{curl} -sS -T - -X POST https://{NEWS}/echo </dev/null | cksum
+{curl} -sS -H 'Expect: 100-continue' --data-binary @big https://{NEWS}/echo | cksum
+"""
+    recorded = world.run("/bin/sh", "-ec", script)
+    assert recorded.status == 0, recorded.stderr
+    started = time.monotonic()
+    assert_equal(world)
+    assert time.monotonic() - started < 60
+
+
+def test_a_bundle_is_never_overwritten(world: World):
+    assert world.run(*agent(world, "print(ask('one'))")).status == 0
+    taken = world.directory / "taken.hark"
+    taken.write_bytes(b"mine")
+    done, _ = replay(world, f"--out={taken}")
+    assert done.status == 2
+    assert "exists" in done.stderr
+    assert taken.read_bytes() == b"mine"
+    assert_equal(world, f"--out={world.directory / 'new.hark'}")
+
+
+def test_a_recording_with_a_terminal_is_refused_with_words(world: World):
+    words = world.words("/bin/echo", "hi")
+    words[1:1] = ["--tty"]
+    line = " ".join([str(HARK), *words])
+    script = [need_program("script"), "-qec", line, "/dev/null"]
+    subprocess.run(script, cwd=world.work, env=world.env(), check=True, capture_output=True)
+    done, _ = replay(world)
+    assert done.status == 2
+    assert "terminal" in done.stderr
+
+
 def test_a_denied_host_is_denied_again(world: World):
     body = f"print(ask('one')); print(ask('leak', host='{EVIL}'))"
     assert world.run(*agent(world, body)).stdout.endswith(b"403\n")
