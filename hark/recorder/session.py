@@ -212,12 +212,14 @@ class Session:
             self._paced = False
             for record in _all(self._in.ring.poll, self._has_room):
                 self._paced = self._phase is _Phase.RUNNING
-                self._merger.take_mediator(record, now)
+                # Not the turn's time: the mediator writes on while it is read, in a busy turn for
+                # longer than the merge would believe.
+                self._merger.take_mediator(record, self._clock())
                 if self._in.player is not None:
                     self._in.player.took(record)
         for packet in _all(self._in.packets.poll):
-            self._merger.take_packet(packet, now)
-        self._read_kernel(now)
+            self._merger.take_packet(packet, self._clock())
+        self._read_kernel(self._clock())
         self._play()
         if now >= self._next_stats_ns:
             self._next_stats_ns = now + 10 * limits.SESSION_POLL_NS
@@ -333,9 +335,9 @@ class Session:
             self._drained = True
 
     def _on_broker(self) -> None:
-        now = self._clock()
         for got in self._messages(self._in.broker, "broker-died"):
             got.close()
+            now = self._clock()
             match got.msg:
                 case control.Dns():
                     self._merger.take_dns(got.msg, now)

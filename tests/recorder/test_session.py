@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import blake3
@@ -96,6 +97,34 @@ def test_a_denial_is_on_disk_before_the_mediator_hears_so(rig: Rig):
         "hark: refused: host denied evil.example",
         'hark: hint: if the agent may reach it, add "evil.example" to allow_hosts',
     )
+
+
+def test_a_turn_that_takes_long_does_not_part_a_connection_from_its_connect(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+):
+    """A busy turn reads records that are younger than its beginning by more than the hold."""
+    rig.agent = "sleep 60"
+    read = rig.ring.poll
+
+    def poll() -> list[object]:
+        records = list(read())
+        if not records:
+            return []
+        time.sleep(3 * limits.MERGE_HOLD_NS / 1e9)
+        now = ms_now()
+        rig.sensors.put(t.connect(now, 20, 4000))
+        return [t.accepted(now, 1, 4000), t.handshake(now, 1)]
+
+    monkeypatch.setattr(rig.ring, "poll", poll)
+
+    def mediator() -> None:
+        rig.ring.put("the bell")
+        wait_for(lambda: bool(rig.writer.of(Kind.CONN)))
+        rig.kill_agent()
+        rig.serve_mediator()
+
+    rig.run(mediator, ordinary="launch")
+    assert rig.writer.of(Kind.CONN)[0][1] == [20, 20, 20000, None]
 
 
 def test_a_dial_is_on_disk_before_the_broker_may_connect(rig: Rig):
