@@ -76,6 +76,7 @@ $(BUILD)/.native: $(NATIVE_SOURCES) $(NATIVE_PREREQS) $(VENV)/.run
 # A start without it compiles 100 modules, also where PYTHONDONTWRITEBYTECODE keeps Python from storing them.
 bytecode: $(VENV)/.run
 	$(Q)$(PY) -m compileall -q hark
+	$(Q)$(PY) .ci/write-command $(CURDIR)
 
 SECCOMP := $(BUILD)/seccomp.bin
 $(SECCOMP): hark/launcher/seccomp.py $(VENV)/.run
@@ -148,6 +149,7 @@ install: setup
 	$(Q)$(PREFIX)/lib/hark/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(REQ)/run.txt
 	$(Q)rm -rf $(BUILD)/wheel
 	$(Q)$(PREFIX)/lib/hark/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	$(Q)$(PREFIX)/lib/hark/bin/python .ci/write-command
 	$(Q)install -d $(PREFIX)/lib/hark/libexec
 	$(Q)install -m 755 $(PROGRAMS) $(PREFIX)/lib/hark/libexec/
 	$(Q)install -m 644 $(BPF_OBJECTS) $(SECCOMP) $(PREFIX)/lib/hark/libexec/

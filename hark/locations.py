@@ -21,4 +21,4 @@ RUNTIME = Path("/run/hark")
 
 def libexec(name: str) -> Path:
     """Path of one of hark's executables or BPF objects, e.g. ``hark-launch``."""
-    return Path(sys.prefix) / "libexec" / name
+    return Path(sys.executable).parent.parent / "libexec" / name  # sys.prefix needs `site`

@@ -8,10 +8,12 @@ stderr. GNU long options are the spelling; the single-dash ones of the first har
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import importlib
 import os
 import sys
+from typing import NoReturn
 
 from hark import __version__
 from hark.cli.printable import give_up, tell
@@ -136,5 +138,14 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
+def command() -> NoReturn:
+    """Be the program. Taking the interpreter down in order would take longer than most verbs."""
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    command()
