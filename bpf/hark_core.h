@@ -168,8 +168,8 @@ enum hark_kernel_const {
 
 #ifdef __TARGET_ARCH_x86
 enum hark_x86_const {
-	HARK_TS_COMPAT = 2,              /* thread_info.status: in a 32-bit system call */
-	HARK_AUDIT_ARCH_64 = 0x40000000, /* bit of AUDIT_ARCH_*: a 64-bit architecture */
+	HARK_TS_COMPAT = 2,          /* thread_info.status: in a 32-bit system call */
+	HARK_AUDIT_ARCH_64_BIT = 31, /* of AUDIT_ARCH_*: a 64-bit architecture */
 	HARK_NR_SIGRETURN = 15,
 	HARK_NR_SIGRETURN_IA32 = 119,
 	HARK_NR_RT_SIGRETURN_IA32 = 173

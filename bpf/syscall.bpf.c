@@ -140,7 +140,7 @@ int BPF_PROG(hark_signal, int sig, struct kernel_siginfo *info, struct task_stru
 		return 0;
 	hark_fill_task(&rec->task, bpf_get_current_task_btf());
 	rec->nr = (__u32)BPF_CORE_READ(info, _sifields._sigsys._syscall);
-	if (!(BPF_CORE_READ(info, _sifields._sigsys._arch) & HARK_AUDIT_ARCH_64))
+	if (!(BPF_CORE_READ(info, _sifields._sigsys._arch) >> HARK_AUDIT_ARCH_64_BIT))
 		rec->head.flags |= HARK_RECF_IA32;
 	bpf_ringbuf_submit(rec, 0);
 	return 0;

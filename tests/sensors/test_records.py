@@ -304,9 +304,17 @@ def test_refusals_are_told_and_their_absence_too(run: Run, workload: Path):
 def test_a_kill_by_seccomp_names_the_call(run: Run, workload: Path, mode: str):
     pid, code = run.cgroup.run(workload, mode)
     assert code == -signal.SIGSYS
-    assert [(r.head.task.tgid, r.nr) for r in run.of(SyscallKilled)] == [(pid, GETPPID)]
+    killed = [(r.head.task.tgid, r.nr, r.ia32) for r in run.of(SyscallKilled)]
+    assert killed == [(pid, GETPPID, False)]
     assert run.of(SyscallRefused) == []
     assert not any(c.nr == GETPPID for c in run.sensors.counts())
+
+
+def test_a_killed_i386_call_says_that_it_is_one(run: Run, workload: Path):
+    pid, code = run.cgroup.run(workload, "ia32-kill")
+    assert code == -signal.SIGSYS
+    killed = [(r.head.task.tgid, r.nr, r.ia32) for r in run.of(SyscallKilled)]
+    assert killed == [(pid, GETPPID, True)]
 
 
 def test_an_i386_call_is_counted_as_one(run: Run, workload: Path):

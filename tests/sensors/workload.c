@@ -169,12 +169,20 @@ static int together(int n)
 }
 
 /* An i386 call from this 64-bit program: getpid is number 20 there. */
-static int ia32(void)
+static int ia32(long nr)
 {
 	long r;
 
-	__asm__ volatile("int $0x80" : "=a"(r) : "a"(20L) : "memory", "r8", "r9", "r10", "r11");
+	__asm__ volatile("int $0x80" : "=a"(r) : "a"(nr) : "memory", "r8", "r9", "r10", "r11");
 	return r > 0 ? 0 : 1;
+}
+
+/* The filter looks at the number alone: to i386 getppid's is another call's. */
+static int ia32_killed(void)
+{
+	if (filter_getppid(SECCOMP_RET_KILL_PROCESS))
+		return 2;
+	return ia32(SYS_getppid);
 }
 
 int main(int argc, char **argv)
@@ -201,6 +209,8 @@ int main(int argc, char **argv)
 	if (!strcmp(mode, "together"))
 		return together(n);
 	if (!strcmp(mode, "ia32"))
-		return ia32();
+		return ia32(20);
+	if (!strcmp(mode, "ia32-kill"))
+		return ia32_killed();
 	return 64;
 }
