@@ -173,12 +173,11 @@ static int start(struct hark_mediator *med, const int fds[ARGS], struct hark_err
 {
 	if (hark_loop_init(&med->loop, err) || open_ring(med, fds, err) ||
 	    read_config(&med->policy, fds[ARG_CONFIG], err) ||
+	    (med->policy.play && hark_play_isolate(err)) ||
 	    hark_sandbox_limits(med->policy.limits[HARK_LIMIT_DESCRIPTORS], err) ||
 	    hark_mint_init(&med->mint, err) ||
 	    hark_links_init(med, fds[ARG_CONTROL], fds[ARG_BROKER], fds[ARG_SPACE], err) ||
 	    hark_links_send_ca(med, err) || warm_up(med, err))
-		return -1;
-	if (med->policy.play && hark_play_isolate(err))
 		return -1;
 	hark_play_setup(med);
 	med->loop.ready_for_input = ready_for_input;

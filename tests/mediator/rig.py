@@ -211,6 +211,7 @@ class Rig:
     mode: PortMode = PortMode.TLS
     server: ssl.SSLContext | None = None
     program: Path | None = field(default_factory=chosen_program)
+    play: bool = False  # a replay's mediator: the test sends PLAY
 
     def __enter__(self) -> Self:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -256,6 +257,7 @@ class Rig:
             ),
             credentials=(self.bindings or (credential,)) if self.credentials else (),
             limits=self.limits,
+            play=self.play,
         )
 
     # --- clients ---
