@@ -7,15 +7,19 @@
 #include "hark_sandbox.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,16 +36,13 @@ static const unsigned allowed[] = {
 #ifdef __NR_epoll_wait
 	__NR_epoll_wait,
 #endif
-	__NR_epoll_pwait,   __NR_read,
-	__NR_write,         __NR_epoll_ctl,
-	__NR_recvfrom, /* MSG_PEEK for the first byte and before a pooled connection is used again
-			*/
-	__NR_recvmsg,  /* control messages and their descriptors */
-	__NR_sendmsg,       __NR_accept4,
-	__NR_close,         __NR_getsockname, /* the address the agent dialled */
-	__NR_setsockopt,                      /* TCP_NODELAY */
+	__NR_epoll_pwait,   __NR_read,      __NR_write,
+	__NR_epoll_ctl,     __NR_recvfrom, /* MSG_PEEK for the first byte and before a pooled
+					    * connection is used again
+					    */
+	__NR_recvmsg,                      /* control messages and their descriptors */
+	__NR_accept4,       __NR_close,     __NR_getsockname, /* the address the agent dialled */
 	__NR_getsockopt,    __NR_shutdown,
-	__NR_fcntl, /* O_NONBLOCK of a descriptor from the broker */
 #ifdef __NR_poll
 	__NR_poll,
 #endif
@@ -52,17 +53,37 @@ static const unsigned allowed[] = {
 #ifdef __NR_time
 	__NR_time,
 #endif
-	__NR_futex,         __NR_brk,
-	__NR_munmap,        __NR_mremap,
-	__NR_madvise,       __NR_restart_syscall,
-	__NR_rt_sigreturn,  __NR_exit,
-	__NR_exit_group,
+	__NR_futex,         __NR_brk,       __NR_munmap,
+	__NR_mremap,        __NR_madvise,   __NR_restart_syscall,
+	__NR_rt_sigreturn,  __NR_exit,      __NR_exit_group,
 };
 
-/* malloc may map memory, but nothing may map code. */
-static const unsigned no_exec[] = {__NR_mmap, __NR_mprotect};
+/* What an argument must be, or which bits it must not have. */
+struct rule {
+	unsigned arg;
+	bool forbidden; /* bits, instead of the one value */
+	uint32_t value;
+};
 
-enum { MAX_FILTER = 128, PROT_ARG = 2 };
+enum { MAX_RULES = 2 };
+
+/* Calls that are allowed with some arguments only. */
+static const struct {
+	unsigned nr;
+	size_t n;
+	struct rule rules[MAX_RULES];
+} limited[] = {
+	/* MSG_FASTOPEN would connect. */
+	{__NR_sendmsg, 1, {{2, true, MSG_FASTOPEN}}},
+	{__NR_setsockopt, 2, {{1, false, IPPROTO_TCP}, {2, false, TCP_NODELAY}}},
+	/* O_NONBLOCK of a descriptor from the broker. */
+	{__NR_fcntl, 1, {{1, false, F_SETFL}}},
+	/* malloc may map memory, but nothing may map code. */
+	{__NR_mmap, 1, {{2, true, PROT_EXEC}}},
+	{__NR_mprotect, 1, {{2, true, PROT_EXEC}}},
+};
+
+enum { MAX_FILTER = 128, RULE_SIZE = 3 };
 
 struct program {
 	struct sock_filter code[MAX_FILTER];
@@ -74,12 +95,24 @@ static void emit(struct program *p, uint16_t op, uint8_t jt, uint8_t jf, uint32_
 	p->code[p->len++] = (struct sock_filter){op, jt, jf, k};
 }
 
+/* The kernel takes these arguments as 32 bits, or refuses higher ones itself. */
+static void emit_rule(struct program *p, const struct rule *rule)
+{
+	uint16_t test = BPF_JMP | BPF_K | (rule->forbidden ? BPF_JSET : BPF_JEQ);
+
+	emit(p, BPF_LD | BPF_W | BPF_ABS, 0, 0,
+	     (uint32_t)(offsetof(struct seccomp_data, args) + rule->arg * sizeof(uint64_t)));
+	emit(p, test, !rule->forbidden, rule->forbidden, rule->value);
+	emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
+}
+
 static void build(struct program *p)
 {
 	const uint16_t load = BPF_LD | BPF_W | BPF_ABS;
 	const uint16_t equal = BPF_JMP | BPF_JEQ | BPF_K;
 	const uint16_t ret = BPF_RET | BPF_K;
 	size_t i;
+	size_t k;
 
 	p->len = 0;
 	emit(p, load, 0, 0, offsetof(struct seccomp_data, arch));
@@ -91,13 +124,13 @@ static void build(struct program *p)
 		emit(p, equal, 0, 1, allowed[i]);
 		emit(p, ret, 0, 0, SECCOMP_RET_ALLOW);
 	}
-	emit(p, equal, 2, 0, no_exec[0]);
-	emit(p, equal, 1, 0, no_exec[1]);
+	for (i = 0; i < sizeof(limited) / sizeof(limited[0]); i++) {
+		emit(p, equal, 0, (uint8_t)(limited[i].n * RULE_SIZE + 1), limited[i].nr);
+		for (k = 0; k < limited[i].n; k++)
+			emit_rule(p, &limited[i].rules[k]);
+		emit(p, ret, 0, 0, SECCOMP_RET_ALLOW);
+	}
 	emit(p, ret, 0, 0, SECCOMP_RET_KILL_PROCESS);
-	emit(p, load, 0, 0, (uint32_t)offsetof(struct seccomp_data, args[PROT_ARG]));
-	emit(p, BPF_JMP | BPF_JSET | BPF_K, 0, 1, PROT_EXEC);
-	emit(p, ret, 0, 0, SECCOMP_RET_KILL_PROCESS);
-	emit(p, ret, 0, 0, SECCOMP_RET_ALLOW);
 }
 
 int hark_sandbox_limits(uint64_t descriptors, struct hark_err *err)
