@@ -35,7 +35,7 @@ enum hark_op {
 	HARK_OP_CGROUP = 0x104,   /* str folder to make (cgroup v2) */
 	HARK_OP_LIMIT_V2 = 0x105, /* str file of the run's cgroup, str value */
 	HARK_OP_LIMIT_V1 = 0x106, /* str folder to make, str file, str value */
-	HARK_OP_USERNS = 0x107,   /* u32 n, {u32 inside, outside, count}[n], the same for gids */
+	HARK_OP_USERNS = 0x107,   /* u32 owner, u32 n, {u32 inside, outside, count}[n], then gids */
 	HARK_OP_VIEW = 0x108,     /* as USERNS: the ids of the recorder's view of the layers */
 
 	/* in the run's init, with its own namespaces: building the private root */

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A user namespace that holds an id map: the agent enters one, and the same one is the idmap of
- * the mounts. Its owner is root, never the person, so nobody else can enter it. A short-lived
- * child makes it; the parent writes the maps.
+ * the mounts. A short-lived child makes it; the parent writes the maps.
+ *
+ * Its owner is an id of the run that no process has, so nobody else can enter it. Not root: what
+ * the agent holds (inotify instances, queued signals, locked memory) counts against the owner too,
+ * and the agent could leave root's own daemons without any.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/securebits.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,14 +43,20 @@ static int map_text(struct hark_cur *cur, char *out, size_t size, struct hark_er
 	return 0;
 }
 
-static _Noreturn void child_main(int sock)
+/* Capabilities stay: where people may not make user namespaces, they are asked for. */
+static int become_owner(uint32_t owner)
 {
-	char ok = 1;
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) < 0)
+		return -1;
+	return setresuid(owner, owner, owner);
+}
 
-	if (unshare(CLONE_NEWUSER) < 0)
+static _Noreturn void child_main(int sock, uint32_t owner)
+{
+	char ok = 0;
+
+	if (become_owner(owner) < 0 || unshare(CLONE_NEWUSER) < 0)
 		ok = (char)errno;
-	else
-		ok = 0;
 	(void)send(sock, &ok, 1, MSG_NOSIGNAL);
 	(void)recv(sock, &ok, 1, 0); /* until the parent has opened the namespace, or is gone */
 	_exit(0);
@@ -98,6 +109,7 @@ static int adopt(struct launch *l, pid_t pid, int sock, struct hark_cur *body, s
 int step_userns(struct launch *l, const struct plan_op *op, struct hark_err *err)
 {
 	struct hark_cur body = op->body;
+	const uint32_t owner = hark_cur_u32(&body);
 	int sv[2];
 	pid_t pid;
 	int r;
@@ -109,7 +121,7 @@ int step_userns(struct launch *l, const struct plan_op *op, struct hark_err *err
 	pid = fork();
 	if (pid == 0) {
 		(void)close(sv[0]);
-		child_main(sv[1]);
+		child_main(sv[1], owner);
 	}
 	(void)close(sv[1]);
 	r = pid < 0 ? hark_err_set(err, errno, "user namespace: fork: %s", strerror(errno))

@@ -265,10 +265,14 @@ class LimitV1(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserNs(Op):
-    """A user namespace by its two id maps. Later ops name it by its place among these ops."""
+    """A user namespace of kernel id ``owner``, by its two id maps.
+
+    Later ops name it by its place among these ops.
+    """
 
     CODE: ClassVar[OpCode] = OpCode.USERNS
-    FORMAT: ClassVar[str] = "(www)(www)"
+    FORMAT: ClassVar[str] = "w(www)(www)"
+    owner: int
     uids: tuple[IdRange, ...]
     gids: tuple[IdRange, ...]
 
@@ -278,7 +282,8 @@ class View(Op):
     """Id maps under which the recorder sees what the layers hold: the person's ids are its own."""
 
     CODE: ClassVar[OpCode] = OpCode.VIEW
-    FORMAT: ClassVar[str] = "(www)(www)"
+    FORMAT: ClassVar[str] = "w(www)(www)"
+    owner: int
     uids: tuple[IdRange, ...]
     gids: tuple[IdRange, ...]
 

@@ -318,11 +318,11 @@ def _host_side(b: _Builder) -> None:
         b.ops.append(ops.LimitV2(file="pids.max", value=str(b.request.limits.pids)))
     _limit_memory(b, b.host.memory, b.request.limits.memory)
     for maps in (b.agent_maps, b.layer_maps)[: 1 + b.layers_ns]:
-        b.ops.append(ops.UserNs(uids=maps.uids, gids=maps.gids))
+        b.ops.append(ops.UserNs(owner=b.request.slot.owner, uids=maps.uids, gids=maps.gids))
     if b.request.workspace_mode == "overlay":
         who, recorder = b.request.person, b.request.slot.recorder
         uids, gids = IdRange(who.uid, recorder, 1), IdRange(who.gid, recorder, 1)
-        b.ops.append(ops.View(uids=(uids,), gids=(gids,)))
+        b.ops.append(ops.View(owner=b.request.slot.owner, uids=(uids,), gids=(gids,)))
 
 
 def _limit_memory(b: _Builder, place: LimitPlace | None, value: int | None) -> None:

@@ -95,7 +95,7 @@ static void put_host_ops(struct writer *w)
 	put_zeros(w, HARK_OP_NETNS, 43);
 	put_zeros(w, HARK_OP_LISTEN, 6);
 	put_zeros(w, HARK_OP_NFLOG, 6);
-	put_zeros(w, HARK_OP_USERNS, 8);
+	put_zeros(w, HARK_OP_USERNS, 12);
 }
 
 static void put_run_ops(struct writer *w)

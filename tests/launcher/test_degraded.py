@@ -35,7 +35,7 @@ def without(place: Path, capability: str) -> Path:
     [
         ("sys_admin", "network namespace: Operation not permitted"),
         ("net_admin", "network: "),
-        ("setuid", "uid_map: Operation not permitted"),
+        ("setuid", "user namespace: Operation not permitted"),
         ("dac_override", "Permission denied"),
     ],
 )
