@@ -89,6 +89,11 @@ class Bundle:
             ) from None
         try:
             return cls(FileSource(fd), core=core, fd=fd)
+        except OSError as error:  # a folder
+            os.close(fd)
+            raise InputError(
+                f"cannot read {os.fspath(path)}", error.strerror or str(error)
+            ) from None
         except BaseException:
             os.close(fd)
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +42,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", type=int, metavar="COUNT", help="at most so many events")
     parser.add_argument("--kind", action="append", default=[], help="only this kind; repeatable")
     parser.add_argument(
-        "--since", type=float, metavar="SECONDS", help="only what came this long after the start"
+        "--since", type=seconds, metavar="SECONDS", help="only what came this long after the start"
     )
     parser.add_argument("--follow", action="store_true", help="go on while it is being written")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def seconds(text: str) -> float:
+    """Read ``--since``; raises ValueError, which argparse tells."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
 
 
 def run(args: argparse.Namespace) -> int:

@@ -76,7 +76,8 @@ def _pin(text: str) -> str:
     if len(text) == 64:  # noqa: PLR2004 - a key in hexadecimal
         return text
     try:
-        return Path(text).read_text(encoding="utf-8")[:80]
+        with Path(text).open(encoding="utf-8") as file:
+            return file.read(80)
     except (OSError, UnicodeDecodeError, ValueError):
         return text  # and say what is wrong with it
 

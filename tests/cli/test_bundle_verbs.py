@@ -299,6 +299,31 @@ def test_a_body_that_names_one_chunk_for_ever_costs_no_memory(
     assert (status, "too long for a proof" in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("argv", "status", "said"),
+    [
+        (["inspect", "."], 2, "Is a directory"),
+        (["prove", "--seq", "0", "--out", "p", "."], 2, "Is a directory"),
+        (["verify", "--key", "/dev/zero", "run.hark"], 2, "64 hexadecimal digits"),
+    ],
+)
+def test_files_that_are_no_files(
+    argv: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+):
+    hark(capsys, "synth", "run.hark")
+    got, _, err = hark(capsys, *argv)
+    assert (got, said in err) == (status, True), err
+
+
+@pytest.mark.parametrize("since", ["nan", "inf", "-inf", "x"])
+def test_since_is_a_number_of_seconds(since: str, capsys: pytest.CaptureFixture[str]):
+    hark(capsys, "synth", "run.hark")
+    with pytest.raises(SystemExit) as stop:
+        hark(capsys, "inspect", f"--since={since}", "run.hark")
+    assert stop.value.code == 2
+    assert f"invalid seconds value: '{since}'" in capsys.readouterr().err
+
+
 def test_prove_refuses(capsys: pytest.CaptureFixture[str]):
     hark(capsys, "synth", "run.hark")
     assert hark(capsys, "prove", "run.hark")[0] == 2
