@@ -480,7 +480,7 @@ class Merger:
             payload: Payload = {
                 Key.EXCHANGE: record.exchange or None,
                 4: record.reason,
-                5: notice.noted_text(record.reason),
+                5: notice.noted_text(record.reason, record.detail, record.name, self._names.secret),
             }
             event = self._by_conn(Kind.NOTICE, item.boot_ns, payload, record.conn)
         else:

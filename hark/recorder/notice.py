@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from hark import limits
 from hark.policy.environment import CA_PATH
 from hark.values import dataclass, field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["NOTED", "Notices", "ca_hint", "hint", "printable"]
 
@@ -38,6 +42,9 @@ _NOTED_TEXT = {
     "reflected": "a credential came back from the host and was replaced",
 }
 
+_SECRET_DETAIL = re.compile(
+    rb"secret (\d{1,5}) in (.*)\Z", re.DOTALL
+)  # hark_exchange.c, note_secret
 _HOST_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+\Z")
 
 # Which variable a client reads for its CA certificates. The first part that a program's file name
@@ -123,9 +130,19 @@ def ca_hint(program: bytes) -> str:
     )
 
 
-def noted_text(reason: str) -> str:
-    """One sentence for a reason of ``NOTED``."""
-    return _NOTED_TEXT.get(reason, reason)
+def noted_text(reason: str, detail: bytes, host: str, secret: Callable[[int], str | None]) -> str:
+    """Say what a reason of ``NOTED`` is about: where, of which secret, to which host.
+
+    ``detail`` is the mediator's; it names a secret by its index, which ``secret`` knows.
+    """
+    parts = [_NOTED_TEXT.get(reason, reason)]
+    if match := _SECRET_DETAIL.match(detail):
+        parts.append(f"secret {secret(int(match[1])) or '?'} in {printable(match[2])}")
+    elif detail:
+        parts.append(printable(detail))
+    if host:
+        parts.append(printable(host))
+    return "; ".join(parts)
 
 
 @dataclass(slots=True)

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from hark import limits
 from hark.bundle.events import COMMON, FIELDS, Kind
 from hark.kernel import records as k
+from hark.mediator.reasons import NOTES
 from hark.recorder.lineage import Connections, Flows, Processes
 from hark.recorder.merge import DialRecorded, Merged, Merger, RingDurable
+from hark.recorder.notice import NOTED
 
 from .transcript import (
     AGENT,
@@ -482,6 +484,23 @@ def test_noted_reasons_are_notices_and_still_durable():
     run = Playbook()
     new = run.at(3, refused(3, 1, "reflected", "api.example", seq=7))
     assert [(e.kind, e.ahead) for e in new] == [(Kind.NOTICE, RingDurable(8))]
+
+
+def test_what_refuses_nothing_is_never_written_as_denied():
+    assert NOTED == NOTES  # the mediator's reasons and the recorder's list
+    run = Playbook()
+    for reason in sorted(NOTES):
+        detail = b"secret 0 in x-other\x1b" if reason == "placeholder_elsewhere" else b""
+        run.at(3, dataclasses.replace(refused(3, 1, reason, "api.example"), detail=detail))
+    run.end()
+    told = {e.payload[4]: e.payload[5] for e in run.out if e.kind is Kind.NOTICE}
+    assert set(told) == NOTES
+    assert all(" " in text and text.endswith("api.example") for text in told.values())
+    assert told["placeholder_elsewhere"].endswith(
+        "; secret OPENAI_API_KEY in x-other\\x1b; api.example"
+    )
+    assert not [e for e in run.out if e.kind is Kind.DENIED]
+    assert not run.merger.notices.lines()
 
 
 def test_a_crowd_is_written_without_waiting(monkeypatch: pytest.MonkeyPatch):
