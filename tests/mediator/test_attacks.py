@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import http.client
 import ipaddress
 import os
 import ssl
+import subprocess
 import threading
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,13 +19,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from hark.mediator.config import Credential, Limit, PortMode
+from hark.mediator.config import Credential, Limit, MediatorConfig, PortMode
+from hark.mediator.process import MediatorProcess
 from hark.mediator.records import ExchangeEnd, Refused, RequestHead, Substituted
 
 from .rig import (
     HOST,
     PLACEHOLDER,
     REAL,
+    Broker,
     length_of,
     read_all,
     read_exactly,
@@ -33,7 +39,6 @@ from .test_credentials import everything, request, ring_bytes
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
-    from pathlib import Path
 
     from stub.authority import Authority
 
@@ -286,3 +291,73 @@ def test_case_39_many_slow_heads_end_together(rig: Callable[..., Rig]):
     with one.connect() as sock:  # and it still works
         sock.sendall(GET + b"\r\n")
         assert read_head(sock)[0].startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("size", [8, 9, 300, 8192])
+@pytest.mark.parametrize("split", [1000, 3])
+def test_case_54_shortest_and_longest_value(rig: Callable[..., Rig], size: int, split: int):
+    real = os.urandom(4096).hex()[:size].encode()
+    body = b"<" + real + b"|" + real[:-1] + b"|" + real[1:] + real + b">"
+
+    def serve(sock: socket.socket) -> None:
+        head, _ = read_head(sock)
+        assert b"authorization: " + real + b"\r\n" in head.lower()
+        sock.sendall(b"HTTP/1.1 200 OK\r\nX-Echo: " + real + b"\r\n")
+        sock.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
+        for i in range(0, len(body), split):
+            part = body[i : i + split]
+            sock.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        sock.sendall(b"0\r\n\r\n")
+        read_all(sock)
+
+    one = rig(serve, real=real)
+    connection = http.client.HTTPSConnection(HOST)
+    connection.sock = one.tls()
+    connection.request("GET", "/", headers={"Authorization": PLACEHOLDER})
+    answer = connection.getresponse()
+    assert answer.read() == body.replace(real, MARK)
+    assert answer.getheader("x-echo") == PLACEHOLDER
+    assert real not in ring_bytes(one)
+
+
+@pytest.mark.skipif("HARK_TEST_MEDIATOR" in os.environ, reason="that build has no cage")
+@pytest.mark.parametrize("uid", ["another", "its own"])
+def test_no_other_process_reads_its_memory(uid: str):
+    """Not dumpable: /proc and ptrace are closed to its own uid as well."""
+    broker = Broker()
+    mine, stranger = 65533, 65532
+    config = MediatorConfig(hosts=(), ids=(mine, mine))
+    mediator = MediatorProcess(config, broker.theirs)
+    try:
+        mediator.ca_pem()
+        while "Seccomp:\t2" not in Path(f"/proc/{mediator.pid}/status").read_text():
+            time.sleep(0.01)
+        look = (
+            "import sys, ctypes\n"
+            "for name in ('mem', 'environ', 'maps', 'auxv', 'stack', 'syscall', 'fd/0'):\n"
+            "    try: open(f'/proc/{sys.argv[1]}/{name}', 'rb').read(1); print('read', name)\n"
+            "    except OSError: pass\n"
+            "libc = ctypes.CDLL(None, use_errno=True)\n"
+            "print('attached' if libc.ptrace(16, int(sys.argv[1]), 0, 0) == 0 else 'refused')\n"
+        )
+        done = subprocess.run(
+            ["/usr/bin/python3", "-c", look, str(mediator.pid)],
+            user=mine if uid == "its own" else stranger,
+            group=mine,
+            extra_groups=[],
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split() == ["refused"]
+        control = subprocess.run(  # root may: what was refused above is there
+            ["/usr/bin/python3", "-c", look, str(mediator.pid)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "maps" in control.stdout
+    finally:
+        mediator.close()
+        broker.close()
