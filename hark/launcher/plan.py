@@ -193,6 +193,7 @@ def compile_plan(request: LaunchRequest, caps: Capabilities, host: HostFacts) ->
     downgrade the policy does not allow.
     """
     _check_paths(request)
+    _check_home(request, host)
     b = _Builder(request, host, caps)
     _warden(b)
     _host_side(b)
@@ -237,6 +238,23 @@ def _check_paths(request: LaunchRequest) -> None:
                 "a writable layer covers folders",
                 "name its folder",
             )
+    for path in (request.workspace, *(grant.path for grant in request.write)):
+        if inside(request.runs_dir, path) or inside(path, request.runs_dir):
+            raise InputError(
+                f"{path} cannot be the agent's to change", "hark keeps the records of runs there"
+            )
+
+
+def _check_home(request: LaunchRequest, host: HostFacts) -> None:
+    """A fresh HOME over a folder of the system would hide what is in it."""
+    home = request.person.home
+    links = [f"/{entry.name}" for entry in host.top]
+    if home in _OWN_INSIDE or any(inside(home, p) for p in (*_KERNEL, *_SHARED, *links)):
+        raise InputError(
+            f"{home} cannot be the home folder of an agent",
+            f"it is a system folder, and the user database says it is {request.person.name}'s",
+            "run hark as another user, see --as",
+        )
 
 
 def _is_system(path: str) -> bool:

@@ -337,3 +337,19 @@ def test_landlock_table_equals_the_oracle(abi: int):
     assert landlock.handled_fs(abi) == known
     table = {k: v for k, v in vars(landlock.Access).items() if k.isupper()}
     assert {k: int(fs[k]) for k in table} == table
+
+
+@pytest.mark.parametrize("path", ["/var/lib", "/var/lib/hark", "/var/lib/hark/runs/01", "/var"])
+def test_the_records_of_runs_are_never_writable(path: str):
+    with pytest.raises(InputError):
+        compile_plan(replace(REQUEST, workspace=path), CAPS, HOST)
+    write = (PathGrant(path, "folder", "test"),)
+    with pytest.raises(InputError):
+        compile_plan(replace(REQUEST, write=write), CAPS, HOST)
+
+
+@pytest.mark.parametrize("home", ["/", "/bin", "/dev", "/usr/sbin", "/proc", "/var/tmp"])
+def test_a_home_that_is_a_system_folder_is_refused_in_words(home: str):
+    person = replace(REQUEST.person, home=home)
+    with pytest.raises(InputError, match="home"):
+        compile_plan(replace(REQUEST, person=person), CAPS, HOST)
