@@ -8,6 +8,7 @@ all.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
@@ -21,7 +22,6 @@ from hark.bundle.format import (
     SALT_SIZE,
     SPARSE,
 )
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,11 +7,11 @@ bytes that were checked, or checks them itself.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

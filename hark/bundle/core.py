@@ -7,10 +7,9 @@ Rules: ``load`` prefers ``hark._native``; nothing else in this package knows whi
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
-
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from hark.bundle.cbor import CborFault, Span

@@ -6,12 +6,12 @@ Rules: pure; bytes in, frozen values out. A parser accepts exactly what the enco
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hark import limits
 from hark.bundle import cbor
 from hark.bundle.faults import Broken, Step
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

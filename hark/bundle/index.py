@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from dataclasses import dataclass
 
 from hark.bundle.faults import Broken, Step
 from hark.bundle.format import (
@@ -18,7 +19,6 @@ from hark.bundle.format import (
     MMR_STORED_LEVEL,
     TRAILER,
 )
-from hark.values import dataclass
 
 __all__ = [
     "BatchTable",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,6 @@ from hark import limits
 from hark.bundle.format import HEAD_CONTEXT
 from hark.errors import InputError
 from hark.locations import HOST_KEY, TRUSTED_KEYS
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

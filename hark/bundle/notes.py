@@ -6,12 +6,12 @@ agreement with what is signed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from hark import limits
 from hark.bundle import cbor
 from hark.bundle.faults import Broken, Step
-from hark.values import dataclass
 
 __all__ = ["Note", "Sealed", "check_annex", "check_note", "check_sealed"]
 

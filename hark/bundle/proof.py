@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
@@ -25,7 +26,6 @@ from hark.bundle.format import (
 )
 from hark.bundle.tree import blob_root, root_of
 from hark.errors import BundleInvalid
-from hark.values import dataclass, replace
 
 if TYPE_CHECKING:
     from hark.bundle.core import Core

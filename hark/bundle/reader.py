@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from hark import limits
@@ -30,7 +31,6 @@ from hark.bundle.notes import Sealed
 from hark.bundle.source import Block, BytesSource, FileSource, block_heads, check_magic
 from hark.bundle.verify import VerifyReport, verify_source
 from hark.errors import BundleInvalid, InputError
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

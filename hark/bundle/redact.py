@@ -7,6 +7,7 @@ taken out leaves its commitment, and loses its salt, so that it cannot be guesse
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hark.bundle import cbor
@@ -27,7 +28,6 @@ from hark.bundle.notes import NOTE_CONTEXT, Note
 from hark.bundle.proof import references
 from hark.bundle.source import blocks, check_magic
 from hark.errors import BundleInvalid, InputError
-from hark.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from hark.bundle.core import Core

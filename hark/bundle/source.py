@@ -7,12 +7,12 @@ one block at a time.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from hark import limits
 from hark.bundle.faults import Broken, Step, Torn
 from hark.bundle.format import BLOCK_HEAD, BLOCK_TYPES, MAGIC
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,6 +8,7 @@ downgrades, times) comes only from bytes that were checked before.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,6 @@ from hark.bundle.index import BatchTable, Row, encode_index
 from hark.bundle.notes import Sealed, check_annex, check_note, check_sealed
 from hark.bundle.source import blocks, check_magic
 from hark.bundle.tree import chain_next, root_of
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,12 @@ import errno
 import importlib
 import os
 import sys
+from dataclasses import dataclass
 from typing import NoReturn
 
 from hark import __version__
 from hark.cli.printable import give_up, tell
 from hark.errors import HarkError
-from hark.values import dataclass
 
 __all__ = ["VERBS", "Verb", "main"]
 

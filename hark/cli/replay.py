@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hark.cli.bundle_argument import add_bundle_argument, find_bundle
 from hark.cli.verify import add_trust_arguments, trust_of
+from hark.locations import RUNS
 
 if TYPE_CHECKING:
     import argparse
@@ -58,13 +60,14 @@ def run(args: argparse.Namespace) -> int:
     from hark.replay.startup import ReplayOptions  # noqa: PLC0415
 
     path = find_bundle(args.run)
-    if os.geteuid() == 0 and not path.is_relative_to("/var/lib/hark"):
-        with acting_as(find_person(None, os.environb)):
-            bundle = Bundle.open(path)
-    else:
+    trust = trust_of(args)
+    person = find_person(None, os.environb)
+    # A run's own folder is root's; all other files are the person's to open. Read as the person.
+    with nullcontext() if path.is_relative_to(RUNS) else acting_as(person):
         bundle = Bundle.open(path)
     with bundle:
-        recording = parent.load(bundle, trust_of(args), untrusted=args.untrusted)
+        with acting_as(person):
+            recording = parent.load(bundle, trust, untrusted=args.untrusted)
         outcome = session.replay(
             recording,
             ReplayOptions(

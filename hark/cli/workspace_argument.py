@@ -7,6 +7,7 @@ becomes the person for good.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hark.bundle.reader import Bundle
@@ -15,7 +16,6 @@ from hark.errors import InputError, KernelUnsupported
 from hark.launcher.sources import open_sources
 from hark.locations import RUNS
 from hark.policy.person import Person
-from hark.values import replace
 from hark.workspace.runs import find_run, open_run
 
 if TYPE_CHECKING:

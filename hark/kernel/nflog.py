@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import socket
 import time
+from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from hark import limits
 from hark.kernel.records import RefusedPacket
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

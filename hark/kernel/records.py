@@ -6,7 +6,7 @@ and thread ids are those of the initial pid namespace. Addresses are 4 or 16 raw
 
 from __future__ import annotations
 
-from hark.values import dataclass
+from dataclasses import dataclass
 
 __all__ = [
     "CgroupLeft",

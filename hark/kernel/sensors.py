@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from hark.kernel.decode import COUNT_KEY, decode
 from hark.kernel.records import Exit, RingStats, SyscallCount
 from hark.locations import libexec
 from hark.policy.privileges import prctl
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

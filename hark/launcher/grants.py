@@ -12,12 +12,12 @@ import itertools
 import os
 import re
 import struct
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from hark import limits
 from hark.errors import InputError
 from hark.launcher.plan import PathGrant, inside
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,8 @@ Rules: reads only, as root, from /proc, /etc and the root folder; nothing of the
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-
-from hark.values import dataclass
 
 __all__ = ["HostFacts", "LimitPlace", "TopEntry", "read_facts"]
 

@@ -14,12 +14,12 @@ import fcntl
 import grp
 import os
 import pwd
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hark.errors import LaunchError
 from hark.launcher.ops import IdRange
 from hark.locations import RUNTIME
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,9 @@ brought them: Documentation/userspace-api/landlock.rst of Linux. Pure.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hark.launcher.ops import Landlock, PathRule
-from hark.values import dataclass
 
 __all__ = ["ABI_FULL", "Access", "Grant", "compile_ruleset", "handled_fs"]
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass, fields
 from enum import IntEnum, IntFlag
 from typing import ClassVar
-
-from hark.values import dataclass, fields
 
 __all__ = [
     "NO_INDEX",

@@ -8,6 +8,7 @@ with its effect in words; one that the policy does not allow is an error before 
 from __future__ import annotations
 
 import resource
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from hark import limits
@@ -17,7 +18,6 @@ from hark.launcher.ids import AGENT_OF_ROOT, IdMaps, Slot, agent_ids, id_maps, k
 from hark.launcher.ops import NO_INDEX, Flag, IdRange, Op
 from hark.locations import RUNS, RUNTIME
 from hark.policy.environment import NAME_FOR_ROOT
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from hark.launcher.host import HostFacts, LimitPlace

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import signal
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from hark import limits
@@ -27,7 +28,6 @@ from hark.policy.control import (
     Started,
     socket_pair,
 )
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

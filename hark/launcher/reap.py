@@ -14,6 +14,7 @@ import fcntl
 import os
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ from hark.launcher.plan import CGROUP_PREFIX
 from hark.launcher.removal import remove_tree
 from hark.launcher.rundir import BUNDLE_NAME, LOCK_NAME
 from hark.locations import RUNS
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from hark.launcher.host import HostFacts

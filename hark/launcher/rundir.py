@@ -11,12 +11,12 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hark.errors import LaunchError
 from hark.launcher import ops
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from hark.launcher.plan import LaunchPlan

@@ -17,12 +17,12 @@ from __future__ import annotations
 import errno
 import struct
 import sys
+from dataclasses import dataclass
 
 from blake3 import blake3
 
 from hark.errors import KernelUnsupported
 from hark.locations import libexec
-from hark.values import dataclass
 
 __all__ = [
     "DENY",

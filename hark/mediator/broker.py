@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import time
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, NoReturn
 
@@ -26,7 +27,6 @@ from hark.mediator.dial import Attempt, Dial, Target
 from hark.mediator.lookup import Lookups, Resolved, host_addresses
 from hark.policy import control, privileges
 from hark.policy.control import Channel, DialStatus, MsgType, PeerBroken, PeerClosed
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

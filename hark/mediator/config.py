@@ -7,11 +7,10 @@ are shown to nobody.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import pack
 from typing import TYPE_CHECKING
-
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
 from hark import limits
 from hark.mediator.addresses import address_fault
 from hark.policy.control import DialStatus
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from hark.mediator.lookup import Resolved

@@ -10,6 +10,7 @@ RFC 8482 (ANY).
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,6 @@ from dnslib.label import DNSBuffer, DNSLabelError
 
 from hark import limits
 from hark.policy.names import MAX_LABEL, name_fault, normalise
-from hark.values import dataclass, replace
 
 if TYPE_CHECKING:
     from hark.policy.model import CompiledPolicy

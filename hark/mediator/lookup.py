@@ -12,11 +12,11 @@ import os
 import queue
 import socket
 import threading
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from hark import limits
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ and bodies are bytes as the agent sent or received them: a head never holds a re
 
 from __future__ import annotations
 
-from hark.values import dataclass
+from dataclasses import dataclass
 
 __all__ = [
     "ConnClose",

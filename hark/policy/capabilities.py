@@ -6,7 +6,7 @@ into the bundle (run_start, "capabilities"), so a record says under which contro
 
 from __future__ import annotations
 
-from hark.values import dataclass
+from dataclasses import dataclass
 
 __all__ = ["Capabilities", "Feature"]
 

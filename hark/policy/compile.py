@@ -7,6 +7,7 @@ text gives the same policy, which compiles to the same tables (docs/spec/policy.
 from __future__ import annotations
 
 import json
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import blake3
@@ -26,7 +27,6 @@ from hark.policy.model import (
     SecretBinding,
 )
 from hark.policy.names import normalise
-from hark.values import fields, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

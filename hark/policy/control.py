@@ -15,11 +15,11 @@ import socket
 import struct
 import time
 from array import array
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from hark.errors import HarkError
-from hark.values import dataclass, fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,11 +6,11 @@ is not inside. A secret's variable holds its placeholder. The result is recorded
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from hark import limits
 from hark.errors import PolicyError
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from dataclasses import fields, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,7 +20,6 @@ from hark.policy.compile import effective_limits, host_table
 from hark.policy.model import TIERS, Limits, Policy, SecretBinding
 from hark.policy.parse import Layer, parse_layer
 from hark.policy.privileges import acting_as
-from hark.values import fields, replace
 
 if TYPE_CHECKING:
     from hark.policy.person import Person

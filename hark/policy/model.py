@@ -9,9 +9,8 @@ The format and the meaning of every key: docs/spec/policy.md.
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass, field
 from typing import Literal
-
-from hark.values import dataclass, field
 
 __all__ = [
     "BROAD_HEADERS",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +31,6 @@ from hark.policy.model import (
 )
 from hark.policy.names import name_fault, normalise
 from hark.policy.source import PathSteps, Source, UnknownKey, convert, decode, read_toml
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

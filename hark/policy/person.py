@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import pwd
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hark.errors import InputError
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,16 +6,17 @@ never hold it. A value that would break out of a header field is refused here, a
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hark import limits
 from hark.errors import PolicyError
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hark.bundle.runid import RunId
+    from ulid import ULID
+
     from hark.policy.model import CompiledSecret
 
 __all__ = ["Secret", "load_secrets", "mint_placeholder"]
@@ -32,7 +33,7 @@ class Secret:
     value: bytes = field(repr=False)
 
 
-def mint_placeholder(run: RunId, name: str, length: int) -> str:
+def mint_placeholder(run: ULID, name: str, length: int) -> str:
     """Make what the agent holds instead of ``name``; once per run, kept by its replays.
 
     Dots, which no name holds, make it ``length`` bytes where it is shorter: a value and its
@@ -42,7 +43,7 @@ def mint_placeholder(run: RunId, name: str, length: int) -> str:
 
 
 def load_secrets(
-    bindings: Sequence[CompiledSecret], outer: Mapping[bytes, bytes], run: RunId
+    bindings: Sequence[CompiledSecret], outer: Mapping[bytes, bytes], run: ULID
 ) -> tuple[Secret, ...]:
     """Read every bound variable from ``outer``, the operator's environment.
 
@@ -52,7 +53,7 @@ def load_secrets(
     return tuple(load_secret(binding, outer, run) for binding in bindings)
 
 
-def load_secret(binding: CompiledSecret, outer: Mapping[bytes, bytes], run: RunId) -> Secret:
+def load_secret(binding: CompiledSecret, outer: Mapping[bytes, bytes], run: ULID) -> Secret:
     """Read one variable and mint what stands for it."""
     value = read_value(binding, outer)
     return Secret(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
 from hark import limits
 from hark.errors import PolicyError
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

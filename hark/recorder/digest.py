@@ -15,6 +15,7 @@ import stat
 import threading
 import time
 from collections import OrderedDict, deque
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,6 @@ import blake3
 
 from hark import limits
 from hark.policy.control import OpenExe
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hark.bundle.events import Kind
 from hark.errors import HarkError, RecordingFailed
 from hark.policy.control import ExitCause
 from hark.recorder.translate import Payload, compact
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,11 +6,11 @@ that this room depends on nobody's internals.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hark.policy import control
 from hark.recorder.children import Children
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

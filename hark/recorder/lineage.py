@@ -7,12 +7,12 @@ bounded and counts what it had to forget; an answer is exact or ``None``, never 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
 from hark.recorder.translate import address
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

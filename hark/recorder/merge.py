@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import heapq
 from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
@@ -31,7 +32,6 @@ from hark.mediator import records as mediator
 from hark.policy import control
 from hark.recorder import notice, translate
 from hark.recorder.lineage import Actor, Connections, Flows, Image, Owner, Processes, tuple_of
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hark import limits
 from hark.policy.environment import CA_PATH
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

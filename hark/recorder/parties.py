@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
@@ -22,7 +23,6 @@ from hark.mediator.process import MediatorProcess
 from hark.policy import control
 from hark.policy.control import Channel, MsgType
 from hark.recorder.ahead import Ahead
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     import socket

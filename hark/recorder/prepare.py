@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ulid import ULID
+
 from hark import limits
-from hark.bundle.runid import new_run_id
 from hark.errors import InputError, LaunchError
 from hark.launcher import grants, trust
 from hark.locations import SYSTEM_POLICY
@@ -25,12 +27,10 @@ from hark.policy.person import Person, find_person
 from hark.policy.privileges import acting_as
 from hark.policy.secrets import Secret, load_secrets
 from hark.recorder.ahead import require_root
-from hark.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hark.bundle.runid import RunId
     from hark.launcher.plan import PathGrant
     from hark.policy.capabilities import Capabilities
     from hark.policy.model import CompiledPolicy, Redirect, Tier, Workspace
@@ -81,7 +81,7 @@ class Paths:
 class Prepared:
     """A run that was decided, and of which nothing exists yet. ``development``: HARK_DEV=1."""
 
-    run: RunId
+    run: ULID
     command: tuple[bytes, ...]
     cwd: str
     person: Person
@@ -112,7 +112,7 @@ def prepare(
     require_root()
     # Of a run it is looked at before anything is begun, and again when all modules are there.
     development = trust.is_development(os.environ) if ahead is not None else trust.check_tree()
-    run = new_run_id()
+    run = ULID()
     person = find_person(options.person, outer)
     cwd = working_folder(person)
     policy = policy_of(options, person, cwd)
@@ -224,7 +224,7 @@ def redirects_of(options: RunOptions, policy: CompiledPolicy) -> tuple[Redirect,
     return redirects
 
 
-def open_destination(out: Path | None, run: RunId) -> Destination:
+def open_destination(out: Path | None, run: ULID) -> Destination:
     """Open the folder the bundle goes to; a file that exists is refused now, not at the end."""
     path = out or Path(f"run-{run}.hark")
     if path.name in {"", ".", ".."}:

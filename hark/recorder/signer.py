@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from hark import limits
@@ -20,7 +21,6 @@ from hark.bundle.keys import SigningKey, host_key
 from hark.errors import HarkError, InputError
 from hark.policy import privileges
 from hark.policy.control import Channel, PeerBroken, PeerClosed, Sign, Signed, SignerReady
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     import socket

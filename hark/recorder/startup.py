@@ -20,6 +20,7 @@ import sys
 import termios
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,6 @@ from hark.recorder.parties import begin
 from hark.recorder.session import Session, SessionInputs, sign_by
 from hark.recorder.stdio import PipeRelay
 from hark.recorder.translate import compact
-from hark.values import dataclass
 from hark.workspace.start import Listing, Source
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ hashes, never bodies. A redacted event is refused: what cannot be read cannot be
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from blake3 import blake3
@@ -30,7 +31,6 @@ from hark.replay.renaming import Replacer
 from hark.replay.rules import BUILTIN, Rules, is_real_clock
 from hark.replay.spawn import UNKNOWN, Spawn
 from hark.replay.tokens import InputScanner, Masker, Ownership
-from hark.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote_to_bytes
 
 from blake3 import blake3
 
 from hark import limits
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

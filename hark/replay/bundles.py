@@ -7,6 +7,7 @@ the ones that a divergence shows.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hark.bundle.events import Kind
@@ -15,7 +16,6 @@ from hark.errors import InputError
 from hark.replay.actions import Action, Extractor
 from hark.replay.rules import BUILTIN, Rules, is_real_clock
 from hark.replay.verdict import History, Verdict, judge
-from hark.values import replace
 
 if TYPE_CHECKING:
     import os

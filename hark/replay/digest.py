@@ -7,10 +7,10 @@ act are invisible.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hark.replay.identity import framed, keyed
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

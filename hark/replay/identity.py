@@ -11,6 +11,7 @@ import base64
 import binascii
 import re
 from collections import Counter
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,6 @@ from hark.replay.bodies import Body, Field, MediaType, numbered, quoted, text_of
 from hark.replay.renaming import Replacer
 from hark.replay.rules import BUILTIN, Rules, header_rule
 from hark.replay.tokens import Masker, Ownership, Token
-from hark.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -7,6 +7,7 @@ What is used stays used, also when everything is.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from hark import limits
 from hark.replay.identity import ActionKind, Difference, differences, ignored
 from hark.replay.renaming import Renames
 from hark.replay.spawn import UNKNOWN
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -12,9 +12,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
+from ulid import ULID
 
+from hark import limits
 from hark.bundle.events import Key, Kind
-from hark.bundle.runid import RunId
 from hark.bundle.verify import Verdict
 from hark.errors import BundleInvalid, InputError
 from hark.policy.control import PlayFlag, PlayWhat
@@ -102,7 +103,7 @@ class Parent:
     """A recording ready to be played."""
 
     bundle: Bundle
-    run: RunId
+    run: ULID
     start: dict[int, Any]
     rules: Rules
     is_sealed: bool
@@ -114,12 +115,23 @@ class Parent:
     stdin_ended: bool = False
     is_complete: bool = False
 
+    _known: dict[int, Identity] = field(default_factory=dict)
+
     def identity(self, number: int) -> Identity:
-        """Return the identity of action ``number`` with its fields: reads the bundle again."""
-        for _, step in steps(self.bundle, self.rules):
-            if isinstance(step, Action) and step.number == number:
-                return step.identity
-        raise InputError(f"there is no action {number}")
+        """Return the identity of action ``number`` with its fields: reads the bundle again.
+
+        What stands behind it is kept too, since that is mostly asked for next.
+        """
+        if number not in self._known:
+            self._known.clear()
+            for _, step in steps(self.bundle, self.rules):
+                if isinstance(step, Action) and step.number >= number:
+                    self._known[step.number] = step.identity
+                if len(self._known) > limits.REPLAY_NEAREST_MAX:
+                    break
+        if number not in self._known:
+            raise InputError(f"there is no action {number}")
+        return self._known[number]
 
 
 def load(
@@ -150,11 +162,11 @@ def load(
         raise InputError("the recording cannot be replayed", "parts of it were redacted")
     if report.header is None:
         raise BundleInvalid("the recording does not verify", "it has no header")
-    run = RunId(report.header.run_id)
+    run = ULID(report.header.run_id)
     return read(bundle, run, is_sealed=report.verdict is Verdict.VERIFIED)
 
 
-def read(bundle: Bundle, run: RunId, *, is_sealed: bool = True) -> Parent:
+def read(bundle: Bundle, run: ULID, *, is_sealed: bool = True) -> Parent:
     """Read a verified bundle. Raises InputError for what cannot be replayed."""
     rules = rules_of(bundle)
     parent = Parent(bundle, run, {}, rules, is_sealed)

@@ -31,10 +31,10 @@ from hark.replay.parent import Framing, Piece
 from hark.replay.renaming import Rewriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hark.mediator.records import MediatorRecord
-    from hark.replay.match import Nearest
+    from hark.replay.match import Entry
     from hark.replay.parent import Parent, Script
 
 __all__ = ["Diverged", "Player"]
@@ -83,12 +83,13 @@ class Player:
         self.diverged: HarkError | None = None
         self.passed = 0
         self.gone_beyond = False
-        self.nearest: Nearest | None = None
         self._parent = parent
         self._clock = clock
         self._names = translate.Names(hosts, secrets)
         self._extractor = Extractor(bytes, parent.rules)
-        self._matcher = Matcher(parent.entries, parent.identity)
+        # The nearest is looked for when the agent is gone: that reads the bundle, many times.
+        known = {entry.number: entry.identity for entry in parent.entries}
+        self._matcher = Matcher(parent.entries, known.__getitem__)
         self._opened: dict[int, records.ConnOpen] = {}
         self._live: dict[int, _Live] = {}
         self._of: dict[int, _Live] = {}  # recorded exchange to the one of this run
@@ -115,9 +116,9 @@ class Player:
         self._feed(Kind.RUN_START, parent.start)
 
     @property
-    def left(self) -> int:
+    def left(self) -> Sequence[Entry]:
         """Recorded requests that were not made."""
-        return len(self._matcher.left)
+        return self._matcher.left
 
     # --- what the run does ------------------------------------------------------------------------
 
@@ -221,7 +222,6 @@ class Player:
 
     def _diverge(self, action: Action, missing: Missing) -> None:
         title = action.identity.title
-        self.nearest = missing.nearest
         self.gone_beyond = not self._parent.is_complete and not self._matcher.left
         if self.gone_beyond:
             self.diverged = Diverged("the recording ends here", f"next came {title}")
@@ -231,9 +231,6 @@ class Player:
             cause = f"recorded {missing.used} times, and given as often"
         elif missing.conflict:
             cause = "an id in it cannot be the recorded one"
-        elif missing.nearest:
-            count = len(missing.nearest.differences)
-            cause = f"nearest is action {missing.nearest.number}: {count} fields differ"
         self.diverged = Diverged(f"not recorded: {title}", cause)
 
     # --- what the agent gets ----------------------------------------------------------------------

@@ -7,9 +7,8 @@ the agent sends.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-
-from hark.values import dataclass
 
 __all__ = ["BUILTIN", "Rules", "Telemetry", "Volatile", "header_rule", "is_real_clock"]
 

@@ -19,15 +19,16 @@ from hark.replay import startup
 from hark.replay.actions import Action
 from hark.replay.bundles import compare, history, rules_of, steps
 from hark.replay.gate import Gate
+from hark.replay.match import nearest
 from hark.replay.player import Player
 from hark.replay.verdict import Side
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hark.errors import HarkError
     from hark.recorder.inputs import RunResult
-    from hark.replay.match import Nearest
+    from hark.replay.match import Entry
     from hark.replay.parent import Parent
     from hark.replay.startup import ReplayOptions
     from hark.replay.verdict import Divergence, Verdict
@@ -94,7 +95,7 @@ def _plain(error: HarkError) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _first(parent: Parent, child: Bundle, near: Nearest | None) -> Divergence | None:
+def _first(parent: Parent, child: Bundle, left: Sequence[Entry]) -> Divergence | None:
     """Return the first difference in the order things happened.
 
     The agent was stopped at it, so what else is missing or cut short is hark's own doing.
@@ -110,7 +111,7 @@ def _first(parent: Parent, child: Bundle, near: Nearest | None) -> Divergence | 
         return replace(  # what is there now is known; what is missing may only be late
             found,
             now=Side.of(step),
-            nearest=found.nearest or near,
+            nearest=found.nearest or nearest(step.identity, left, parent.identity),
             path=step.path,
             program=step.program,
             last_input=step.last_input,
@@ -157,7 +158,7 @@ def replay(
             verdict = loose if loose.equal else verdict
         if player.diverged is not None and not player.gone_beyond:
             verdict = replace(
-                verdict, divergence=_first(parent, child, player.nearest) or verdict.divergence
+                verdict, divergence=_first(parent, child, player.left) or verdict.divergence
             )
     return Outcome(
         verdict=verdict,

@@ -7,10 +7,10 @@ ids are only looked up. What is not known has the name ``-`` and no lineage.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 
 from hark import limits
 from hark.replay.identity import framed, keyed
-from hark.values import dataclass, field
 
 __all__ = ["UNKNOWN", "Spawn"]
 

@@ -12,8 +12,9 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ulid import ULID
+
 from hark import limits
-from hark.bundle.runid import new_run_id
 from hark.errors import InputError, KernelUnsupported, PolicyError
 from hark.kernel.probe import probe
 from hark.launcher import trust
@@ -75,7 +76,7 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
         )
     development = trust.check_tree()
     start = parent.start
-    run = new_run_id()
+    run = ULID()
     person = _person(parent, options, outer)
     cwd = _folder(parent, options, person)
     policy = _policy(parent, options, person, cwd)

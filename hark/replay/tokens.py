@@ -8,11 +8,11 @@ certainly an id is not one: it then compares literally.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hark import limits
-from hark.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from copy import copy
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
@@ -15,7 +16,6 @@ from hark.replay.actions import Action, Delivered, InputSeen
 from hark.replay.digest import Digests, Foata
 from hark.replay.match import Entry, Level, Nearest, Pool, Tally, nearest
 from hark.replay.renaming import Renames
-from hark.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

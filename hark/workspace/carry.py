@@ -14,10 +14,10 @@ import contextlib
 import errno
 import os
 import stat
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hark import limits
-from hark.values import dataclass, field
 from hark.workspace.content import copy_bytes, digest_file, identity
 from hark.workspace.journal import Journal, Step
 from hark.workspace.paths import Rename, folder_of, open_below, parent_of, rename, sync

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from hark.values import dataclass
 from hark.workspace.content import digest_file
 from hark.workspace.paths import folder_of, rows_of, too_long
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass, field
 from typing import Any
 
 from hark import limits
 from hark.errors import BundleInvalid
-from hark.values import dataclass, field
 
 __all__ = ["Journal", "Step", "parse"]
 

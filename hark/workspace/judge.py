@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hark.values import dataclass, replace
 from hark.workspace.content import digest_file, digest_link
 from hark.workspace.paths import folder_of, parent_of, stat_below
 

@@ -16,6 +16,7 @@ import os
 import stat
 import struct
 import time
+from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ from blake3 import blake3
 
 from hark import limits
 from hark.errors import BundleInvalid
-from hark.values import dataclass, field, replace
 from hark.workspace.content import digest_file, digest_link
 from hark.workspace.paths import open_below, too_long
 

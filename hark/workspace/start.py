@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blake3 import blake3
@@ -19,7 +20,6 @@ from blake3 import blake3
 from hark import limits
 from hark.errors import LaunchError
 from hark.policy import privileges
-from hark.values import dataclass
 from hark.workspace import manifest, state
 from hark.workspace.writes import Written
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from blake3 import blake3
 
 from hark.errors import BundleInvalid
-from hark.values import asdict, dataclass
 
 __all__ = ["STATE_NAME", "Layer", "State", "manifest_name", "read", "write"]
 

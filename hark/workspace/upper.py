@@ -11,10 +11,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from dataclasses import dataclass, field
 
 from hark import limits
 from hark.errors import HarkError
-from hark.values import dataclass, field
 from hark.workspace.paths import open_below, too_long
 
 __all__ = ["Touched", "scan"]

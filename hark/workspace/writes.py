@@ -13,6 +13,7 @@ import contextlib
 import os
 import stat
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
@@ -21,7 +22,6 @@ from hark import limits
 from hark.bundle import cbor
 from hark.bundle.events import Kind
 from hark.errors import HarkError
-from hark.values import dataclass, field
 from hark.workspace import manifest
 from hark.workspace.content import digest_file, digest_link
 from hark.workspace.judge import held_reason
