@@ -11,27 +11,46 @@ static bool bound_to(const struct hark_cred *cred, const struct hark_host *host)
 	return host && hark_cred_for_host(cred, host->index);
 }
 
-/* The placeholder that starts first in [p, p+n); the longest one where several start together,
- * since one secret's name may begin another's. */
-static const struct hark_cred *first_placeholder(const struct hark_policy *policy, const uint8_t *p,
-						 size_t n, const uint8_t **at)
+/* The longest placeholder that stands at the start of [p, p+n): one secret's name may begin
+ * another's.
+ */
+static const struct hark_cred *placeholder_at(const struct hark_policy *policy, const uint8_t *p,
+					      size_t n)
 {
 	const struct hark_cred *best = NULL;
 	size_t i;
 
 	for (i = 0; i < policy->ncreds; i++) {
 		const struct hark_cred *cred = &policy->creds[i];
-		const uint8_t *hit = memmem(p, n, cred->placeholder, cred->placeholder_len);
 
-		if (!hit)
-			continue;
-		if (!best || hit < *at ||
-		    (hit == *at && cred->placeholder_len > best->placeholder_len)) {
+		if (cred->placeholder_len <= n &&
+		    (!best || cred->placeholder_len > best->placeholder_len) &&
+		    memcmp(p, cred->placeholder, cred->placeholder_len) == 0)
 			best = cred;
-			*at = hit;
-		}
 	}
 	return best;
+}
+
+/*
+ * The placeholder that starts first in [p, p+n). All of a run begin alike, so one search finds the
+ * places where one may stand: an agent that fills a head with them costs little.
+ */
+static const struct hark_cred *first_placeholder(const struct hark_policy *policy, const uint8_t *p,
+						 size_t n, const uint8_t **at)
+{
+	const uint8_t *end = p + n;
+	const struct hark_cred *cred = NULL;
+
+	if (!policy->ncreds)
+		return NULL;
+	while (p < end && !cred) {
+		p = memmem(p, (size_t)(end - p), policy->creds[0].placeholder, policy->common_len);
+		if (!p)
+			return NULL;
+		cred = placeholder_at(policy, p, (size_t)(end - p));
+		*at = p++;
+	}
+	return cred;
 }
 
 const struct hark_cred *hark_cred_in(const struct hark_policy *policy, const void *p, size_t n,
@@ -253,8 +272,33 @@ static size_t held_back(const struct hark_scan *scan, const uint8_t *p, size_t n
 	return most;
 }
 
-/* The first real value in [p, p+n), the longest one where two start together. */
-static const struct hark_form *first_real(const struct hark_scan *scan, const uint8_t *p, size_t n,
+/* Where each form stands next, so that none is looked for twice in the same bytes. */
+struct hits {
+	const uint8_t *at[HARK_FORMS_MAX]; /* NULL: nowhere */
+};
+
+static const uint8_t *find_form(const struct hark_form *form, const uint8_t *p, const uint8_t *end)
+{
+	return memmem(p, (size_t)(end - p), form->real, form->real_len);
+}
+
+/* Returns whether there is any. */
+static bool find_all(const struct hark_scan *scan, const uint8_t *p, const uint8_t *end,
+		     struct hits *hits)
+{
+	bool any_hit = false;
+	size_t i;
+
+	for (i = 0; i < scan->nforms; i++) {
+		hits->at[i] = find_form(&scan->forms[i], p, end);
+		any_hit |= hits->at[i] != NULL;
+	}
+	return any_hit;
+}
+
+/* The first real value from `from` on, the longest one where two start together. */
+static const struct hark_form *first_real(const struct hark_scan *scan, struct hits *hits,
+					  const uint8_t *from, const uint8_t *end,
 					  const uint8_t **at)
 {
 	const struct hark_form *best = NULL;
@@ -262,13 +306,15 @@ static const struct hark_form *first_real(const struct hark_scan *scan, const ui
 
 	for (i = 0; i < scan->nforms; i++) {
 		const struct hark_form *form = &scan->forms[i];
-		const uint8_t *hit = memmem(p, n, form->real, form->real_len);
 
-		if (!hit)
+		if (hits->at[i] && hits->at[i] < from)
+			hits->at[i] = find_form(form, from, end);
+		if (!hits->at[i])
 			continue;
-		if (!best || hit < *at || (hit == *at && form->real_len > best->real_len)) {
+		if (!best || hits->at[i] < *at ||
+		    (hits->at[i] == *at && form->real_len > best->real_len)) {
 			best = form;
-			*at = hit;
+			*at = hits->at[i];
 		}
 	}
 	return best;
@@ -276,15 +322,15 @@ static const struct hark_form *first_real(const struct hark_scan *scan, const ui
 
 /* Replace in [p, p+n) whatever starts before the held-back tail, which may complete a longer one.
  */
-static int replace(struct hark_scan *scan, const uint8_t *p, size_t n, size_t tail,
-		   struct hark_buf *out, size_t *used)
+static int replace(struct hark_scan *scan, struct hits *hits, const uint8_t *p, size_t n,
+		   size_t tail, struct hark_buf *out, size_t *used)
 {
 	const uint8_t *end = p + n;
 	const uint8_t *from = p;
 
 	for (;;) {
 		const uint8_t *at = NULL;
-		const struct hark_form *form = first_real(scan, from, (size_t)(end - from), &at);
+		const struct hark_form *form = first_real(scan, hits, from, end, &at);
 
 		if (!form || at >= end - tail)
 			break;
@@ -306,28 +352,28 @@ static int replace(struct hark_scan *scan, const uint8_t *p, size_t n, size_t ta
 enum hark_scan_result hark_scan_feed(struct hark_scan *scan, const uint8_t *p, size_t n, bool final,
 				     struct hark_buf *out)
 {
-	const uint8_t *at = NULL;
 	size_t carried = hark_buf_len(&scan->carry);
+	struct hits hits;
+	bool any_hit;
 	size_t used = 0;
 	size_t tail;
 
-	if (!carried) {
-		tail = final ? 0 : held_back(scan, p, n);
-		if (!tail && !first_real(scan, p, n, &at))
-			return HARK_SCAN_SAME;
-		if (replace(scan, p, n, tail, out, &used) ||
-		    hark_buf_put(&scan->carry, p + used, n - used))
+	if (carried) {
+		if (hark_buf_put(&scan->carry, p, n))
 			return HARK_SCAN_FAIL;
-		return HARK_SCAN_OUT;
+		p = hark_buf_data(&scan->carry);
+		n = hark_buf_len(&scan->carry);
 	}
-	if (hark_buf_put(&scan->carry, p, n))
-		return HARK_SCAN_FAIL;
-	p = hark_buf_data(&scan->carry);
-	n = hark_buf_len(&scan->carry);
 	tail = final ? 0 : held_back(scan, p, n);
-	if (replace(scan, p, n, tail, out, &used))
+	any_hit = find_all(scan, p, p + n, &hits);
+	if (!carried && !tail && !any_hit)
+		return HARK_SCAN_SAME;
+	if (replace(scan, &hits, p, n, tail, out, &used))
 		return HARK_SCAN_FAIL;
-	hark_buf_drop(&scan->carry, used);
+	if (carried)
+		hark_buf_drop(&scan->carry, used);
+	else if (hark_buf_put(&scan->carry, p + used, n - used))
+		return HARK_SCAN_FAIL;
 	return HARK_SCAN_OUT;
 }
 

@@ -257,11 +257,30 @@ static int compare_hosts(const void *a, const void *b)
 	return strcmp(((const struct hark_host *)a)->name, ((const struct hark_host *)b)->name);
 }
 
+static void find_common(struct hark_policy *policy)
+{
+	size_t i;
+
+	if (!policy->ncreds)
+		return;
+	policy->common_len = policy->creds[0].placeholder_len;
+	for (i = 1; i < policy->ncreds; i++) {
+		const char *a = policy->creds[0].placeholder;
+		const char *b = policy->creds[i].placeholder;
+		size_t n = 0;
+
+		while (n < policy->common_len && a[n] == b[n])
+			n++;
+		policy->common_len = n;
+	}
+}
+
 static int finish(struct hark_policy *policy, struct hark_err *err)
 {
 	size_t i;
 	size_t j;
 
+	find_common(policy);
 	qsort(policy->hosts, policy->nhosts, sizeof(*policy->hosts), compare_hosts);
 	for (i = 1; i < policy->nhosts; i++) {
 		if (!compare_hosts(&policy->hosts[i - 1], &policy->hosts[i]))

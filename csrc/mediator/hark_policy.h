@@ -27,6 +27,8 @@ enum hark_config_limit {
 	HARK_CONFIG_VERSION = 1,
 	HARK_CONFIG_HOSTS = 65536,
 	HARK_CONFIG_CREDS = 256,
+	HARK_FORMS_PER_CRED = 5, /* hark_form.h */
+	HARK_FORMS_MAX = 1280,   /* of one host */
 	HARK_CONFIG_LIST = 1024, /* entries of one list */
 	HARK_CONFIG_SECRET_MIN = 8,
 	HARK_CONFIG_SECRET_MAX = 16384
@@ -96,7 +98,8 @@ struct hark_policy {
 	size_t nhosts;
 	struct hark_cred *creds;
 	size_t ncreds;
-	size_t max_hosts; /* room of the two arrays */
+	size_t common_len; /* bytes with which all placeholders begin */
+	size_t max_hosts;  /* room of the two arrays */
 	size_t max_creds;
 	char *system_ca;
 	uint64_t limits[HARK_LIMIT_COUNT];

@@ -49,8 +49,6 @@ static X509_STORE *store_from_pem(const char *pem)
 	return NULL;
 }
 
-enum { FORMS_PER_CRED = 5 };
-
 /* Make one kind of form for each credential of a site: 0 and 1 plain, 2 to 4 inside base64. */
 static int add_forms(struct hark_site *site, const struct hark_policy *policy, size_t kind)
 {
@@ -96,10 +94,10 @@ static int setup_forms(struct hark_site *site, const struct hark_policy *policy)
 {
 	size_t kind;
 
-	site->forms = calloc(policy->ncreds * FORMS_PER_CRED + 1, sizeof(*site->forms));
+	site->forms = calloc(policy->ncreds * HARK_FORMS_PER_CRED + 1, sizeof(*site->forms));
 	if (!site->forms)
 		return -1;
-	for (kind = 0; kind < FORMS_PER_CRED; kind++) {
+	for (kind = 0; kind < HARK_FORMS_PER_CRED; kind++) {
 		if (kind == 2)
 			search_for(site, site->nforms_basic);
 		if (add_forms(site, policy, kind))
