@@ -69,7 +69,8 @@ enum hark_op {
 enum hark_op_flag {
 	HARK_OPF_OPTIONAL = 1, /* TREE, ONE_FILE, COVER, LIMIT: go on when the thing is missing */
 	HARK_OPF_IDMAP_OPTIONAL =
-		2,             /* TREE, ONE_FILE: without idmap where the file system has none */
-	HARK_OPF_STAGED = 4,   /* TREE, WORKSPACE: staged files lie over; LINK: is one */
-	HARK_OPF_NO_SOURCE = 8 /* WORKSPACE: only staged files lie below; thrown away at the end */
+		2,              /* TREE, ONE_FILE: without idmap where the file system has none */
+	HARK_OPF_STAGED = 4,    /* TREE, WORKSPACE: staged files lie over; LINK: is one */
+	HARK_OPF_NO_SOURCE = 8, /* WORKSPACE: only staged files lie below; thrown away at the end */
+	HARK_OPF_OPAQUE = 16    /* STAGE_DIR: nothing of the layer below shows in this folder */
 };

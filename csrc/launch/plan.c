@@ -40,7 +40,7 @@ static const struct op_def op_defs[] = {
 	{HARK_OP_HOSTNAME, 0, true, false, "s"},
 	{HARK_OP_ROOT, 0, true, true, "swq"},
 	{HARK_OP_LINK, HARK_OPF_STAGED, false, false, "ss"},
-	{HARK_OP_STAGE_DIR, 0, false, false, "swww"},
+	{HARK_OP_STAGE_DIR, HARK_OPF_OPAQUE, false, false, "swww"},
 	{HARK_OP_STAGE_FILE, 0, false, false, "swwwB"},
 	{HARK_OP_TREE, HARK_OPF_OPTIONAL | HARK_OPF_IDMAP_OPTIONAL | HARK_OPF_STAGED, false, false,
 	 "Fuss"},

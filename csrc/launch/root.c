@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "launch.h"
@@ -224,6 +225,15 @@ int step_link(struct launch *l, const struct plan_op *op, struct hark_err *err)
 	return 0;
 }
 
+static int make_opaque(int dir, const char *path, struct hark_err *err)
+{
+	hark_autofd fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || fsetxattr(fd, "trusted.overlay.opaque", "y", 1, 0) < 0)
+		return hark_err_set(err, errno, "stage %s: opaque: %s", path, strerror(errno));
+	return 0;
+}
+
 int step_stage_dir(struct launch *l, const struct plan_op *op, struct hark_err *err)
 {
 	struct hark_cur cur = op->body;
@@ -238,7 +248,7 @@ int step_stage_dir(struct launch *l, const struct plan_op *op, struct hark_err *
 		return -1;
 	if (fchownat(dir, "", uid, gid, AT_EMPTY_PATH) < 0 || fchmodat(dir, ".", mode, 0) < 0)
 		return hark_err_set(err, errno, "stage %s: %s", path, strerror(errno));
-	return 0;
+	return op->flags & HARK_OPF_OPAQUE ? make_opaque(dir, path, err) : 0;
 }
 
 int step_stage_file(struct launch *l, const struct plan_op *op, struct hark_err *err)

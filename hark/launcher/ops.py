@@ -115,6 +115,7 @@ class Flag(IntFlag):
     IDMAP_OPTIONAL = 2
     STAGED = 4
     NO_SOURCE = 8
+    OPAQUE = 16
 
 
 @dataclass(frozen=True, slots=True)

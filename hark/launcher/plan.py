@@ -40,6 +40,7 @@ __all__ = [
 CGROUP_PREFIX = "hark-"
 LAYERS = "layers"  # folder of the run's folder: 0 workspace, 1.. write paths
 _HOME = "home"
+_CONFIG = "/etc/hark"
 _KERNEL = ("/proc", "/dev", "/sys")
 _SHARED = ("/usr", "/etc")
 _OWN_INSIDE = ("/", "/run", "/tmp", "/var", "/var/tmp")  # noqa: S108 - names, not uses
@@ -402,8 +403,12 @@ def _staged_files(b: _Builder) -> list[Op]:
     ]
     last = {g.path: g for g in given}  # the request's own file wins
     return [
-        ops.StageFile(path=g.path, mode=g.mode, uid=base, gid=base, content=g.content)
-        for g in last.values()
+        # Of the host's own: policies, keys. The agent sees what it is given there and no more.
+        ops.StageDir(path=_CONFIG, mode=0o755, uid=base, gid=base, flags=Flag.OPAQUE),
+        *(
+            ops.StageFile(path=g.path, mode=g.mode, uid=base, gid=base, content=g.content)
+            for g in last.values()
+        ),
     ]
 
 

@@ -169,6 +169,25 @@ def test_a_files_content_can_be_given(box: MakeBox):
     assert "No such file" in result.err
 
 
+def test_of_the_hosts_own_configuration_nothing_shows(box: MakeBox):
+    folder = Path("/etc/hark")
+    made = not folder.exists()
+    folder.mkdir(exist_ok=True)
+    witness = folder / f"test-{os.getpid()}"
+    witness.write_text("host")
+    try:
+        given = GivenFile("/etc/hark/ca.pem", b"given")
+        assert sh(box, "ls -A /etc/hark; ls /etc/passwd", files=(given,)).run().out.split() == [
+            "ca.pem",
+            "/etc/passwd",
+        ]
+        assert sh(box, "ls -A /etc/hark").run().out == ""
+    finally:
+        witness.unlink()
+        if made:
+            folder.rmdir()
+
+
 def test_the_workspace_is_a_snapshot_and_the_upper_its_write_set(box: MakeBox, place: Path):
     one = sh(box, "cat old; echo two > old; mkdir d; mv d e; echo x > e/f; rm gone")
     project = place / "project"
