@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from harness.running import environment, hark, need, need_program, upstreams
+from harness.running import NO_SENSORS, environment, hark, need, need_program, upstreams
 from harness.world import EVIL, NEWS, World
 from stub import Authority, Stub
 
@@ -69,15 +69,14 @@ def test_root_without_a_capability_is_refused_by_its_name(world: World, capabili
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(
-    ("hidden", "named"), [("/sys/kernel/btf", "sensors"), ("/sys/fs/cgroup", "cgroup")]
+    ("hide", "named"),
+    [(NO_SENSORS, "sensors"), ("mount -t tmpfs none /sys/fs/cgroup", "cgroup")],
+    ids=["sensors", "cgroup2"],
 )
-def test_kernel_feature_that_is_missing(world: World, hidden: str, named: str):
+def test_kernel_feature_that_is_missing(world: World, hide: str, named: str):
     """Hidden from hark alone, by an empty mount in a mount namespace of its own."""
-    hide = (need_program("unshare"), "--mount", "--", "/bin/sh", "-ec")
-    script = f'mount -t tmpfs none {hidden}; exec "$@"'
-    done = hark(
-        *world.words("/bin/true"), before=(*hide, script, "sh"), cwd=world.work, env=world.env()
-    )
+    own = (need_program("unshare"), "--mount", "--", "/bin/sh", "-ec", f'{hide}; exec "$@"', "sh")
+    done = hark(*world.words("/bin/true"), before=own, cwd=world.work, env=world.env())
     assert_refused(done, HOST_FAULT, named, "hint: ")
     assert not world.bundle.exists()
 

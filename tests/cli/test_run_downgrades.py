@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness.recording import raw
-from harness.running import Finished, hark, need_program
+from harness.running import NO_SENSORS, Finished, hark, need_program
 
 if TYPE_CHECKING:
     from harness.recording import Recording
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kernel
 
 TAKEN = {
-    "sensors": "mount -t tmpfs none /sys/kernel/btf",
+    "sensors": NO_SENSORS,
     "cgroup2": "umount --recursive --lazy /sys/fs/cgroup",
 }
 FETCH = """

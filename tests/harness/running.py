@@ -17,6 +17,7 @@ import pytest
 
 __all__ = [
     "HARK",
+    "NO_SENSORS",
     "PYTHON",
     "ROOT",
     "Finished",
@@ -30,6 +31,13 @@ ROOT = Path(__file__).resolve().parents[2]
 HARK = ROOT / ".venv" / "bin" / "hark"
 PYTHON = ROOT / ".venv" / "bin" / "python"
 DEADLINE_S = 90
+# Shell words that take the sensors away in a mount namespace of its own: no BTF to load them by,
+# and out of sight those that another run on this machine loaded, which a run would share.
+NO_SENSORS = (
+    "mount -t tmpfs none /sys/kernel/btf; "
+    "for d in /run/hark/sensors /run/hark/bpf /sys/fs/bpf; do "
+    "[ ! -d $d ] || mount -t tmpfs none $d; done"
+)
 
 _CLEARED = ("CERT", "_CA_", "CA_BUNDLE", "CAINFO", "SSL_", "ROOTS", "PROXY", "proxy")
 
