@@ -31,6 +31,10 @@ from harness.running import HARK, PYTHON, Finished, environment, hark, need, nee
 from harness.world import API, EVIL, NEWS, POLICY, World
 from stub import Stub
 
+from hark.bundle.core import load as load_core
+from hark.bundle.redact import Redaction, redact
+from hark.bundle.source import BytesSource
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -486,6 +490,30 @@ def test_a_recording_that_does_not_verify_runs_nothing(world: World):
     assert done.status == 1
     assert "does not verify" in done.stderr
     assert done.stdout == b""
+
+
+def test_a_redacted_recording_is_refused_with_words(world: World):
+    assert world.run(*agent(world, "print(ask('one'))")).status == 0
+    (body,) = world.recording().kind("body")
+    whole = world.bundle.read_bytes()
+    cut = os.open(world.directory / "cut.hark", os.O_RDWR | os.O_CREAT, 0o600)
+    wish = Redaction(events=frozenset((body.seq,)), reason="test", unix_ns=1)
+    redact(BytesSource(whole), cut, wish, load_core())
+    os.close(cut)
+    world.bundle.write_bytes((world.directory / "cut.hark").read_bytes())
+    assert hark("verify", world.bundle).status == 0
+    done, _ = replay(world)
+    assert done.status == 2
+    assert "redacted" in done.stderr
+    world.bundle.write_bytes(whole)
+    assert_equal(world)
+
+
+def test_a_synthetic_recording_is_refused_with_words(world: World):
+    assert hark("synth", world.bundle).status == 0
+    done, _ = replay(world, "--untrusted", "--workspace=current")
+    assert done.status == 2
+    assert "never ran" in done.stderr
 
 
 def test_a_strangers_recording_needs_untrusted_and_the_operators_policy(world: World):
