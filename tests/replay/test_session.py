@@ -30,10 +30,14 @@ from harness.recording import Recording
 from harness.running import HARK, PYTHON, Finished, environment, hark, need, need_program
 from harness.world import API, EVIL, NEWS, POLICY, World
 from stub import Stub
+from ulid import ULID
 
 from hark.bundle.core import load as load_core
+from hark.bundle.reader import Bundle
 from hark.bundle.redact import Redaction, redact
 from hark.bundle.source import BytesSource
+from hark.errors import HarkError
+from hark.locations import RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +70,11 @@ def world(tmp_path: Path) -> Iterator[World]:
     policy.write_text(POLICY)
     with Stub(tmp_path / "stub", (API, NEWS, EVIL)) as stub:
         yield World(stub, tmp_path, policy)
+    for path in tmp_path.rglob("*.hark"):  # what the recorded agents wrote is kept until then
+        with contextlib.suppress(HarkError), Bundle.open(path) as bundle:
+            run = ULID(bundle.header.run_id)
+            if (RUNS / str(run)).exists():
+                assert hark("discard", str(run)).status == 0
 
 
 def agent(world: World, body: str) -> list[str]:
