@@ -33,10 +33,10 @@ enum hark_msg_type {
 
 	/* mediator -> recorder */
 	HARK_MSG_CA = 40,          /* the run CA's certificate, PEM, 0-filled */
-	HARK_MSG_DRAINED = 41,     /* answer to STOP: everything is in the ring */
+	HARK_MSG_DRAINED = 41,     /* answer to STOP: everything is in the ring (broker: was sent) */
 	HARK_MSG_PLAY_WANTED = 42, /* replay: this request is complete, and in the ring */
 
-	/* recorder -> mediator */
+	/* recorder -> mediator; STOP also to the broker, which answers DRAINED */
 	HARK_MSG_LISTEN = 60,  /* fds: tcp4, tcp6 */
 	HARK_MSG_DURABLE = 61, /* every ring record below .below is on disk */
 	HARK_MSG_STOP = 62,

@@ -110,6 +110,7 @@ DNS_NAME_RECORDED_CHARS = 255  # HARK_MSG_NAME less one; only an escaped name is
 DNS_BURST = 500  # questions at once: a package manager asks some dozens
 DNS_PER_S = 200  # and then each second; more are not answered, and counted
 DNS_BATCH = 64  # datagrams read before dialling gets its turn
+DNS_LAST_BATCHES = 256  # read at the end of a run: more than a socket of the default size holds
 BROKER_DIALS_MOST = 512  # at once, as the mediator's own limit of connections
 BROKER_LOOKUPS_MOST = 64  # threads in getaddrinfo(3); one per name, a slow name holds one
 BROKER_ADDRESSES_MOST = 8  # tried for one dial

@@ -41,6 +41,9 @@ _PKTINFO4 = struct.Struct("=i4s4s")  # ifindex, local address, destination in th
 _PKTINFO6 = struct.Struct("=16si")
 _ANCILLARY = socket.CMSG_SPACE(_PKTINFO4.size) + socket.CMSG_SPACE(_PKTINFO6.size)
 _SLOT = 16
+_SO_MEMINFO = 55  # asm-generic/socket.h; its nine numbers are SK_MEMINFO_* of linux/sock_diag.h
+_MEMINFO = struct.Struct("=9I")
+_MEMINFO_DROPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,7 @@ class Broker:
         self.idents = count(1)
         self.resolvers: list[Resolver] = []
         self.poll = select.epoll()
-        self.handlers: dict[int, Callable[[], None]] = {}
+        self.handlers: dict[int, Callable[[], object]] = {}
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -127,7 +130,9 @@ class Broker:
             if dial.due_ns() <= now:
                 dial.tick(now)
 
-    def on_input(self, fd: int, handler: Callable[[], None], events: int = select.EPOLLIN) -> None:
+    def on_input(
+        self, fd: int, handler: Callable[[], object], events: int = select.EPOLLIN
+    ) -> None:
         """Call ``handler`` whenever ``fd`` is ready."""
         self.handlers[fd] = handler
         self.poll.register(fd, events)
@@ -145,7 +150,7 @@ class Broker:
         self.begin(got.ident, got.msg)
 
     def from_recorder(self) -> None:
-        """Take the DNS sockets, or word that an intent is on disk."""
+        """Take the DNS sockets, word that an intent is on disk, or that the agent is gone."""
         got = self.recorder.recv()
         if got is None:
             return
@@ -157,6 +162,11 @@ class Broker:
                 self.on_input(fd, resolver.serve)
             return
         got.close()
+        if kind is MsgType.STOP:
+            for resolver in self.resolvers:
+                resolver.finish()
+            self.report(control.Plain(MsgType.DRAINED))
+            return
         if kind is not MsgType.DIAL_RECORDED:
             raise PeerBroken(f"{kind.name} message from the recorder")
         if attempt := self.attempts.get(got.ident):  # else it came after the dial was over
@@ -312,26 +322,46 @@ class Resolver:
         self.budget = Budget(limits.DNS_BURST, limits.DNS_PER_S)
         self.unanswered = 0
         self.unanswered_from: Asked | None = None
+        self.latest: Asked | None = None
         sock.setblocking(False)
         if sock.family == socket.AF_INET:
             sock.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
         else:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
 
-    def serve(self) -> None:
-        """Answer what has come in, up to a batch, so that dials get their turn."""
+    def serve(self) -> bool:
+        """Answer what has come in, up to a batch, so that dials get their turn.
+
+        False: the socket holds nothing more.
+        """
         for _ in range(limits.DNS_BATCH):
             try:
                 asked = self.receive()
             except BlockingIOError:
-                return
+                return False
             except OSError:  # an ICMP error of an earlier answer; the socket is fine
                 continue
+            self.latest = asked
             if not self.budget.take(time.monotonic_ns()):
                 self.unanswered += 1
                 self.unanswered_from = asked
                 continue
             self.handle(asked)
+        return True
+
+    def finish(self) -> None:
+        """Answer and report all that is left: the agent is gone, and nothing more comes.
+
+        Questions that found the socket full are told too, as ones that were not answered.
+        """
+        for _ in range(limits.DNS_LAST_BATCHES):
+            if not self.serve():
+                break
+        info = self.sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+        if dropped := _MEMINFO.unpack(info)[_MEMINFO_DROPS]:
+            self.unanswered += dropped
+            self.unanswered_from = self.unanswered_from or self.latest
+        self.tell_unanswered()
 
     def receive(self) -> Asked:
         """Read one datagram with both its addresses."""
@@ -383,6 +413,11 @@ class Resolver:
     def tick(self, now: int) -> None:
         """Report questions over the rate: one message for all of them."""
         if self.unanswered_from and self.budget.take(now):
+            self.tell_unanswered()
+
+    def tell_unanswered(self) -> None:
+        """Report the questions that were not answered, if there are any."""
+        if self.unanswered_from:
             made = dns.Answer(
                 reply=b"", name=f"{self.unanswered} questions not answered", rule=dns.Rule.RATE
             )

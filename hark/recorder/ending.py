@@ -76,6 +76,12 @@ class Ending:
         self.reason = reason
         self.detail = ": ".join(part for part in (error.what, error.cause) if part)
 
+    def cut_short(self, reason: str, error: HarkError) -> None:
+        """Take a service that died with records untold; that outranks an agent that ended well."""
+        if self.reason == "exited":
+            self.reason = ""
+        self.failed(reason, error)
+
     def exited(self, msg: Exited) -> None:
         """Take hark-launch's word. What it saw die first outranks what we noticed first."""
         self.wait_status = msg.wait_status

@@ -102,7 +102,7 @@ class Session:
         self._relay: Relay | None = None
         self._phase = _Phase.RUNNING
         self._deadline_ns = 0
-        self._drained = False
+        self._undrained = {"mediator-died", "broker-died"}  # by what their end would be
         self._launch_alive = True
         self._writable = True
         self._end = Ending()
@@ -286,6 +286,7 @@ class Session:
             self._peer_gone(reason)
         except PeerBroken as error:
             self._selector.unregister(channel.fileno())
+            self._undrained.discard(reason)
             self._fail(reason, error)
 
     def _peer_gone(self, reason: str) -> None:
@@ -294,10 +295,11 @@ class Session:
             self._launch_alive = False
             self._fail(reason, error)
             self._begin_draining()
-        elif self._phase is _Phase.RUNNING or (reason == "mediator-died" and not self._drained):
+        elif self._phase is _Phase.RUNNING:
             self._fail(reason, error)
-        if reason == "mediator-died":
-            self._drained = True  # it says nothing more
+        elif reason in self._undrained:
+            self._end.cut_short(reason, error)
+        self._undrained.discard(reason)  # it says nothing more
 
     def _on_launch(self) -> None:
         for got in self._messages(self._in.launch, "launcher-died"):
@@ -332,7 +334,7 @@ class Session:
                 continue
             if got.msg != Plain(MsgType.DRAINED):
                 raise PeerBroken(f"{type(got.msg).__name__} message from the mediator")
-            self._drained = True
+            self._undrained.discard("mediator-died")
 
     def _on_broker(self) -> None:
         for got in self._messages(self._in.broker, "broker-died"):
@@ -345,6 +347,8 @@ class Session:
                         self._in.player.saw(f"name {got.msg.qname.lower().rstrip('.')}")
                 case control.DialEvent():
                     self._merger.take_dial(got.msg, got.ident, now)
+                case Plain(type=MsgType.DRAINED):
+                    self._undrained.discard("broker-died")
                 case _:
                     raise PeerBroken(f"{type(got.msg).__name__} message from the broker")
 
@@ -479,9 +483,11 @@ class Session:
             return
         self._phase = _Phase.DRAINING
         self._deadline_ns = self._clock() + limits.SESSION_DRAIN_WAIT_NS
-        if not self._drained:
-            with contextlib.suppress(PeerClosed):
-                self._in.mediator.send(Plain(MsgType.STOP))
+        services = (("broker-died", self._in.broker), ("mediator-died", self._in.mediator))
+        for reason, channel in services:
+            if reason in self._undrained:
+                with contextlib.suppress(PeerClosed):
+                    channel.send(Plain(MsgType.STOP))
         if self._relay is not None:
             self._relay.drain()
 
@@ -494,7 +500,7 @@ class Session:
         if now >= self._deadline_ns:
             self._end.detail = self._end.detail or "a stream did not end in time"
             self._phase = _Phase.DONE
-        elif self._drained:
+        elif not self._undrained:
             # Everything that will ever come is there: read until a whole turn brings nothing.
             before = self._merger.taken
             self._guarded(self._read_streams, now)

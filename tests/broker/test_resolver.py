@@ -245,6 +245,55 @@ def test_the_recorder_knows_before_the_client(pair: tuple[BrokerProcess, socket.
     assert seen.answer[:4] == bytes((198, 18, 0, 1))
 
 
+def drain(run: BrokerProcess) -> list[Dns]:
+    """Say STOP; return what comes before DRAINED."""
+    run.recorder.send(Plain(MsgType.STOP))
+    seen: list[Dns] = []
+    while (got := run.recorder.recv(WAIT_S)) is not None:
+        if got.msg == Plain(MsgType.DRAINED):
+            return seen
+        assert isinstance(got.msg, Dns)
+        seen.append(got.msg)
+    raise AssertionError("never drained")
+
+
+def held(count: int) -> tuple[BrokerProcess, socket.socket]:
+    """A broker that gets a socket with ``count`` questions in its queue, and the client."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 131_072)
+    server.bind(("127.0.0.1", 0))
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(server.getsockname())
+    for _ in range(count):
+        client.send(DNSRecord.question("api.example").pack())
+    run = BrokerProcess(POLICY)
+    serve(run, (server.detach(),))
+    return run, client
+
+
+def test_what_the_socket_still_holds_is_answered_before_it_is_drained() -> None:
+    run, client = held(150)
+    with client:
+        seen = drain(run)
+        assert len(seen) == 150
+        for _ in range(150):
+            assert str(DNSRecord.parse(client.recv(2000, socket.MSG_DONTWAIT)).rr[0].rdata)
+    assert run.end() == 0
+
+
+def test_questions_over_the_rate_and_of_a_full_socket_are_counted_when_drained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "DNS_BURST", 20)
+    monkeypatch.setattr(limits, "DNS_PER_S", 1)
+    run, client = held(5000)  # more than the socket takes
+    with client:
+        seen = drain(run)
+    counted = [int(dns.qname.split()[0]) for dns in seen if dns.rule == "rate-limit"]
+    assert len(seen) - len(counted) + sum(counted) == 5000
+    assert run.end() == 0
+
+
 def test_resolver_sockets_are_taken_once(pair: tuple[BrokerProcess, socket.socket]) -> None:
     run, _ = pair
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:

@@ -259,6 +259,10 @@ class Rig:
         self.mediator.expect_plain(MsgType.STOP)
         self.mediator.send(Plain(MsgType.DRAINED))
 
+    def serve_broker(self) -> None:
+        self.broker.expect_plain(MsgType.STOP)
+        self.broker.send(Plain(MsgType.DRAINED))
+
     def start_agent(self) -> None:
         """GO, then the agent as a real process, then STARTED."""
         self.launch.expect_plain(MsgType.GO)
@@ -297,7 +301,9 @@ class Rig:
 
     # --- running ---
 
-    def run(self, *scripts: Callable[[], None], ordinary: str = "mediator launch") -> RunResult:
+    def run(
+        self, *scripts: Callable[[], None], ordinary: str = "mediator broker launch"
+    ) -> RunResult:
         """Run a session to its end, with ``scripts`` and the named ordinary peers beside it."""
         self.play(self.serve_signer)
         self.writer = self.open_writer()

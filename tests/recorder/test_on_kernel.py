@@ -120,7 +120,7 @@ def test_an_exchange_is_tied_to_thread_and_executable(
         sock.close()
         rig.serve_mediator()
 
-    result = rig.run(mediator, ordinary="launch")
+    result = rig.run(mediator, ordinary="broker launch")
     listener.close()
     assert (result.exit_code, result.lines) == (4, ())
     assert rig.verify().verdict is Verdict.VERIFIED

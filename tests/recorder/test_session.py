@@ -89,7 +89,7 @@ def test_a_denial_is_on_disk_before_the_mediator_hears_so(rig: Rig):
         rig.kill_agent()
         rig.serve_mediator()
 
-    result = rig.run(mediator, ordinary="launch")
+    result = rig.run(mediator, ordinary="broker launch")
     assert result.exit_code == 128 + signal.SIGKILL
     denied = rig.writer.of(Kind.DENIED)[0]
     assert denied[1] == [20, 20, 20000, None]
@@ -123,7 +123,7 @@ def test_a_turn_that_takes_long_does_not_part_a_connection_from_its_connect(
         rig.kill_agent()
         rig.serve_mediator()
 
-    rig.run(mediator, ordinary="launch")
+    rig.run(mediator, ordinary="broker launch")
     assert rig.writer.of(Kind.CONN)[0][1] == [20, 20, 20000, None]
 
 
@@ -139,8 +139,9 @@ def test_a_dial_is_on_disk_before_the_broker_may_connect(rig: Rig):
         rig.broker.send(t.question(ms_now(), 5353))
         rig.broker.send(t.dial(ms_now(), 1, result=True, status=4), ident=9)
         rig.kill_agent()
+        rig.serve_broker()
 
-    rig.run(broker)
+    rig.run(broker, ordinary="mediator launch")
     assert [d[7] for d in rig.writer.of(Kind.DIAL)] == ["dialling", "connect"]
     assert len(rig.writer.of(Kind.DNS)) == 1
 
@@ -170,7 +171,7 @@ def test_an_executable_is_hashed_through_the_launcher(
         rig.launch.send(control.Exe(errno.ENOENT), ident=ask.ident)
         rig.end_agent()
 
-    rig.run(launch, ordinary="mediator")
+    rig.run(launch, ordinary="mediator broker")
     execs = {p[4]: p for p in rig.writer.of(Kind.EXEC) if p[1][0] != 30}
     assert execs[b"/program"][7] == blake3.blake3(program.read_bytes()).digest()
     assert execs[b"/program"][8] == "read"
@@ -189,7 +190,7 @@ def test_records_that_were_still_in_the_ring_are_written(rig: Rig):
         rig.packets.put(t.packet(now, 4001))
         rig.mediator.send(Plain(MsgType.DRAINED))
 
-    rig.run(mediator, ordinary="launch")
+    rig.run(mediator, ordinary="broker launch")
     assert [e.kind for e in rig.writer.events if e.kind is not Kind.STDIO] == [
         Kind.CONNECT,
         Kind.CONN,
@@ -198,6 +199,38 @@ def test_records_that_were_still_in_the_ring_are_written(rig: Rig):
         Kind.RUN_END,
     ]
     assert rig.writer.of(Kind.CONN)[0][1] == [20, 20, 20000, None]
+
+
+def test_questions_that_the_broker_had_not_told_yet_are_written(rig: Rig):
+    """The mediator is long drained; the broker answers what its sockets held."""
+    mediator_drained = threading.Event()
+
+    def mediator() -> None:
+        rig.serve_mediator()
+        mediator_drained.set()
+
+    def broker() -> None:
+        rig.broker.expect_plain(MsgType.STOP)
+        assert mediator_drained.wait(WAIT_S)
+        for port in range(5000, 5020):
+            rig.broker.send(t.question(ms_now(), port))
+            time.sleep(0.01)  # many turns of the session
+        rig.broker.send(Plain(MsgType.DRAINED))
+
+    result = rig.run(mediator, broker, ordinary="launch")
+    assert len(rig.writer.of(Kind.DNS)) == 20
+    assert result.reason == "exited"
+    assert rig.verify().verdict is Verdict.VERIFIED
+
+
+def test_a_broker_that_dies_before_it_is_drained_is_told(rig: Rig):
+    def broker() -> None:
+        rig.broker.expect_plain(MsgType.STOP)
+        rig.broker.channel.sock.shutdown(2)
+
+    result = rig.run(broker, ordinary="mediator launch")
+    assert (result.reason, result.exit_code) == ("broker-died", 125)
+    assert rig.verify().verdict is Verdict.VERIFIED
 
 
 def test_lost_kernel_records_are_told(rig: Rig, monkeypatch: pytest.MonkeyPatch):
@@ -236,7 +269,7 @@ def test_signals_go_to_the_agent_and_into_the_record(rig: Rig):
         rig.process.send_signal(got.msg.signo)
         rig.end_agent()
 
-    result = rig.run(launch, ordinary="mediator")
+    result = rig.run(launch, ordinary="mediator broker")
     assert result.exit_code == 128 + signal.SIGINT
     assert rig.writer.of(Kind.SIGNAL) == [{4: signal.SIGINT, 5: "operator"}]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -259,7 +292,7 @@ def test_hark_stops_with_the_agents_job_and_not_before(rig: Rig, monkeypatch: py
         rig.process.kill()
         rig.end_agent()
 
-    rig.run(launch, ordinary="mediator")
+    rig.run(launch, ordinary="mediator broker")
     assert stops == [1]
     assert [p[4] for p in rig.writer.of(Kind.SIGNAL)] == [signal.SIGTSTP, signal.SIGCONT]
 
@@ -281,7 +314,7 @@ def test_a_dead_peer_ends_the_run(rig: Rig, name: str):
         wait_for(lambda: rig.process is not None)
         getattr(rig, name).channel.sock.shutdown(2)
 
-    ordinary = "" if name == "mediator" else "mediator"
+    ordinary = "broker" if name == "mediator" else "mediator broker"
     result = rig.run(launch, death, ordinary=ordinary)
     assert result.reason == f"{name}-died"
     assert result.exit_code == 125
@@ -304,7 +337,7 @@ def test_the_launchers_word_on_who_died_first_counts(rig: Rig):
         rig.process.kill()
         rig.end_agent(ExitCause.BROKER)
 
-    result = rig.run(launch, ordinary="mediator")
+    result = rig.run(launch, ordinary="mediator broker")
     assert (result.reason, result.exit_code) == ("broker-died", 125)
 
 
@@ -317,7 +350,7 @@ def test_when_the_launcher_dies_the_bundle_is_sealed_where_it_lies(rig: Rig):
         rig.process.kill()
         rig.launch.close()
 
-    result = rig.run(launch, ordinary="mediator")
+    result = rig.run(launch, ordinary="mediator broker")
     assert (result.reason, result.sealed, result.published) == ("launcher-died", True, False)
     assert result.path == str(rig.path)
     assert result.lines[-1] == f"hark: the bundle lies at {rig.path}"
@@ -333,7 +366,7 @@ def test_a_broken_ring_ends_the_run(rig: Rig):
         rig.ring.fail(InternalError("the mediator's ring is corrupt", "record length 3"))
         rig.kill_on_order()
 
-    result = rig.run(launch, ordinary="mediator")
+    result = rig.run(launch, ordinary="mediator broker")
     assert result.reason == "recording-failed"
     end = rig.writer.of(Kind.RUN_END)[0]
     assert end[10] == "the mediator's ring is corrupt: record length 3"
@@ -358,7 +391,7 @@ def test_a_message_out_of_place_ends_the_run(rig: Rig, peer: str, message: contr
         getattr(rig, peer).send(message)
         rig.kill_on_order()
 
-    result = rig.run(launch, ordinary="mediator")
+    result = rig.run(launch, ordinary="mediator broker")
     assert result.exit_code == 125
     assert result.reason != "exited"
 
@@ -371,7 +404,7 @@ def test_a_setup_that_failed_is_told_with_its_hint(rig: Rig):
             os.close(fd)
         rig.launch.close()
 
-    result = rig.run(launch, ordinary="mediator")
+    result = rig.run(launch, ordinary="mediator broker")
     assert (result.reason, result.exit_code, result.published) == ("not-started", 125, False)
     assert result.lines[:3] == (
         "hark: error: cannot start sh",
@@ -412,7 +445,7 @@ def test_a_full_disk_kills_the_agent_and_what_is_there_is_sealed(small_disk: Pat
         rig.start_agent()
         rig.kill_on_order()
 
-    result = rig.run(launch, ordinary="mediator")
+    result = rig.run(launch, ordinary="mediator broker")
     assert (result.reason, result.exit_code) == ("recording-failed", 125)
     assert "No space left on device" in " ".join(result.lines)
     assert result.sealed
@@ -437,7 +470,7 @@ def test_a_bug_in_the_recorder_lets_go_of_everything(rig: Rig, monkeypatch: pyte
         rig.process.kill()
 
     with pytest.raises(ZeroDivisionError):
-        rig.run(launch, ordinary="")
+        rig.run(launch, ordinary="broker")
     for thread in rig.threads:
         thread.join(WAIT_S)
     assert not rig.errors
@@ -457,7 +490,7 @@ def test_a_full_ring_is_read_in_parts_and_to_its_end(rig: Rig, monkeypatch: pyte
         rig.ring.put(*(t.delivery(now, 1, b"%06d" % n * 1000) for n in range(count)))
         rig.mediator.send(Plain(MsgType.DRAINED))
 
-    rig.run(mediator, ordinary="launch")
+    rig.run(mediator, ordinary="broker launch")
     got = [p[4][:6] for p in rig.writer.of(Kind.DELIVERY)]
     assert got == [b"%06d" % n for n in range(count)]
     assert rig.verify().verdict is Verdict.VERIFIED
@@ -492,7 +525,7 @@ def test_many_records_come_through_unchanged(rig: Rig):
             )
         rig.serve_mediator()
 
-    rig.run(mediator, ordinary="launch")
+    rig.run(mediator, ordinary="broker launch")
     deliveries = rig.writer.of(Kind.DELIVERY)
     assert [d[4] for d in deliveries] == [b"%d-%d" % (n, i) for n in range(200) for i in range(50)]
     assert all(d[1] == [20, 20, 20000, None] for d in deliveries)
