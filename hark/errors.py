@@ -7,6 +7,7 @@ and prints them as ``hark: error / cause / hint``. Anything else that escapes is
 from __future__ import annotations
 
 __all__ = [
+    "AlreadyTold",
     "BundleInvalid",
     "HarkError",
     "InputError",
@@ -46,6 +47,14 @@ def _visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+class AlreadyTold(HarkError):
+    """A child of this process has printed what is wrong; nothing more is to be said."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("")
+        self.exit_code = exit_code
 
 
 class InputError(HarkError):

@@ -54,6 +54,8 @@ DIGEST_MAX_OPEN = 16  # questions to hark-launch at once, so that few descriptor
 DIGEST_MAX_QUEUED = 4096  # executables waiting for their turn; more stay unknown
 STDIO_CHUNK_BYTES = 65_536  # one read of a stream: a pipe's default capacity
 STDIO_BUFFER_BYTES = 1 << 20  # output the operator has not taken; above it the agent waits
+DESCRIPTORS_LEAST = 128  # open files of a run's start, with room: 50 or so are measured
+DESCRIPTORS_ADVISED = 1024  # the usual soft limit
 SESSION_POLL_NS = 100_000_000  # sensors and rings are looked at this often when nothing wakes us
 SESSION_PACE_S = 0.005  # between two turns that read exchanges; a denial may wait as long
 SESSION_POLLS_PER_TURN = 64  # reads of one stream in one turn, so that no stream starves another
@@ -82,6 +84,7 @@ BUNDLE_ANNEX_MAX_BYTES = 1 << 20  # an anchor is a few KiB
 BUNDLE_ANNEXES_MAX = 4096
 BUNDLE_CBOR_DEPTH = 16
 BUNDLE_CBOR_ITEMS = 65_536  # values of one payload
+COMMAND_WORDS_MOST = 50_000  # the start event holds them with the environment, as one payload
 
 BUNDLE_INLINE_BYTES = 1024  # up to here a byte string costs less in its event than as a chunk
 BUNDLE_BODY_PART_BYTES = 4 << 20  # half a section: one event never fills a batch by itself

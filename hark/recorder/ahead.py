@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 from typing import TYPE_CHECKING
 
+from hark import limits
 from hark.errors import KernelUnsupported
 from hark.launcher import trust
 from hark.policy import privileges
@@ -41,12 +43,24 @@ def require_root() -> None:
         )
 
 
+def require_descriptors() -> None:
+    """A run opens some dozens of descriptors: fewer would fail in the middle of the start."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most != resource.RLIM_INFINITY and most < limits.DESCRIPTORS_LEAST:
+        raise KernelUnsupported(
+            "hark run has too few file descriptors",
+            f"the limit is {most} open files, a run needs {limits.DESCRIPTORS_LEAST}",
+            f"ulimit -n {limits.DESCRIPTORS_ADVISED}, then run it again",
+        )
+
+
 class Ahead:
     """The child, and what it found. ``close`` it after the sensors are attached."""
 
     def __init__(self) -> None:
         """Start it, as root, and only from a tree that is root's own. Raises HarkError."""
         require_root()
+        require_descriptors()
         trust.check_tree()
         parent = os.getpid()
         self._answer, theirs = os.pipe2(os.O_CLOEXEC)

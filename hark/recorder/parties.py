@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
-from hark.errors import HarkError, LaunchError
+from hark.errors import AlreadyTold, HarkError, InputError, LaunchError
 from hark.launcher import trust
 from hark.launcher.ids import Slot, claim_slot
 from hark.locations import HOST_KEY
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Begun", "Parties", "begin"]
 
+_TOLD = {error.exit_code for error in (InputError, LaunchError, HarkError)}  # the signer's own
+
 
 @dataclass(slots=True)
 class Parties:
@@ -48,10 +50,29 @@ class Parties:
         try:
             ready, _ = self.signer.expect(control.SignerReady, limits.SESSION_CONTROL_WAIT_S)
         except control.PeerClosed:
-            raise LaunchError(
-                "the run cannot be signed", "the signer ended; its message is above"
-            ) from None
+            self.explain(wait=True)
+            raise LaunchError("the run cannot be signed", "the signer closed its socket") from None
         return ready.public_key
+
+    def explain(self, *, wait: bool = False) -> None:
+        """Raise what is wrong when a party has failed: whatever was met after that follows from it.
+
+        ``wait``: the signer is known to be ending. Returns when nobody has failed.
+        """
+        for name in ("signer", "broker", "mediator"):
+            flags = os.WEXITED | os.WNOWAIT | (0 if wait and name == "signer" else os.WNOHANG)
+            try:
+                ended = os.waitid(os.P_PID, self.pids[name], flags)
+            except ChildProcessError:  # reaped by who gave up on it
+                continue
+            if ended is None or ended.si_status == 0:
+                continue
+            if name == "signer" and ended.si_code == os.CLD_EXITED and ended.si_status in _TOLD:
+                raise AlreadyTold(ended.si_status)
+            how = "status" if ended.si_code == os.CLD_EXITED else "signal"
+            raise LaunchError(
+                f"the {name} ended before the agent could start", f"{how} {ended.si_status}"
+            )
 
     def wait_broker(self) -> None:
         """Wait until the broker has become its own user."""

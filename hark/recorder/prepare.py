@@ -7,6 +7,7 @@ Rules: reads files as the person, changes nothing, starts nothing. What this ret
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -112,6 +113,12 @@ def prepare(
     require_root()
     # Of a run it is looked at before anything is begun, and again when all modules are there.
     development = trust.is_development(os.environ) if ahead is not None else trust.check_tree()
+    if (words := len(options.command)) > limits.COMMAND_WORDS_MOST:
+        raise InputError(
+            "the command has too many arguments",
+            f"they are recorded in one event: {words} are more than {limits.COMMAND_WORDS_MOST}",
+            "have the command read them from a file or from stdin, as xargs does",
+        )
     run = ULID()
     person = find_person(options.person, outer)
     cwd = working_folder(person)
@@ -151,7 +158,14 @@ def probed() -> Capabilities:
 
 def working_folder(person: Person) -> str:
     """Return the current folder, which the person must be able to enter."""
-    cwd = os.getcwd()  # noqa: PTH109 - a string is what the plan carries
+    try:
+        cwd = os.getcwd()  # noqa: PTH109 - a string is what the plan carries
+    except OSError as error:
+        raise InputError(
+            "the current folder is not there any more",
+            error.strerror or "",
+            "cd to a folder that exists",
+        ) from error
     with acting_as(person):
         if not os.access(cwd, os.R_OK | os.X_OK, effective_ids=True):
             raise InputError(
@@ -232,11 +246,20 @@ def open_destination(out: Path | None, run: ULID) -> Destination:
     try:
         fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise InputError(f"cannot open the folder {path.parent}", error.strerror or "") from error
+        raise InputError(
+            f"cannot open the folder {path.parent}",
+            error.strerror or "",
+            "name a file in a folder that exists with -o",
+        ) from error
     try:
         os.stat(path.name, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
         pass
+    except OSError as error:
+        os.close(fd)
+        raise InputError(
+            f"cannot write {path}", error.strerror or "", "name another file with -o"
+        ) from error
     else:
         os.close(fd)
         raise InputError(
@@ -244,7 +267,11 @@ def open_destination(out: Path | None, run: ULID) -> Destination:
         )
     if not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
         os.close(fd)
-        raise InputError(f"cannot write into the folder {path.parent}", "permission denied")
+        raise InputError(
+            f"cannot write into the folder {path.parent}",
+            "permission denied to the person whose run it is",
+            "name a file elsewhere with -o, or another person with --as",
+        )
     return Destination(fd=fd, name=path.name, shown=str(path))
 
 
@@ -267,11 +294,16 @@ def open_key(path: Path | None) -> int:
     if path is None:
         return -1
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # Without O_NONBLOCK a named pipe would hold the start up.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise InputError(
             f"cannot open the key {path}", error.strerror or "", "make one: hark keygen"
         ) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise InputError(f"the key {path} is not a regular file", "", "make one: hark keygen")
+    return fd
 
 
 def wants_tty(chosen: bool | None) -> bool:

@@ -28,7 +28,7 @@ from hark import __version__, limits
 from hark.bundle.events import Kind
 from hark.bundle.format import Header
 from hark.bundle.writer import BundleWriter, create
-from hark.errors import KernelUnsupported, RecordingFailed
+from hark.errors import HarkError, KernelUnsupported, RecordingFailed
 from hark.kernel.nflog import Reader
 from hark.kernel.sensors import NoSensors, Sensors
 from hark.launcher import netrules, ops, reap, rundir, trust
@@ -118,9 +118,13 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
         fds = given | streams.given | parties.pidfds
         launcher = Launcher.start(plan, fds)
         undo.callback(launcher.close)
-        network = launcher.wait_network()
-        netrules.apply(network.netns)
-        sensors, lost = _attach(run, network)
+        try:
+            network = launcher.wait_network()
+            netrules.apply(network.netns)
+            sensors, lost = _attach(run, network)
+        except HarkError:
+            parties.explain()  # hark-launch takes all down when one of them ends
+            raise
         undo.callback(sensors.detach)
         begun.ahead.close()
         parties.wait_broker()

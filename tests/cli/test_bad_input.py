@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ import pytest
 from harness.running import NO_SENSORS, environment, hark, need, need_program, upstreams
 from harness.world import EVIL, NEWS, World
 from stub import Authority, Stub
+
+from hark import limits
 
 if TYPE_CHECKING:
     from harness.running import Finished
@@ -233,6 +236,71 @@ def test_client_that_rejects_the_ca_is_named(world: World):
     assert "curl" in notice["text"]
     assert "CURL_CA_BUNDLE" in notice["hint"]
     assert not world.stub.connections()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("what", ["device", "text", "other-key"])
+def test_key_that_is_none_is_the_one_error(world: World, what: str):
+    """Nothing is said of what its failure brings down after it."""
+    key = Path("/dev/zero")
+    if what != "device":
+        key = world.directory / "key.pem"
+        key.write_text("no key\n")
+    if what == "other-key":
+        words = ("genpkey", "-algorithm", "X25519", "-out", str(key))
+        subprocess.run([need_program("openssl"), *words], check=True, capture_output=True)
+    done = hark("run", f"--key={key}", "-o", world.bundle, "--", "/bin/true", cwd=world.work)
+    assert_refused(done, INPUT, "key", "hint: .*hark keygen")
+    assert done.stderr.count("hark: error: ") == 1, done.stderr
+    assert "allow_downgrades" not in done.stderr
+    assert not world.bundle.exists()
+
+
+@pytest.mark.kernel
+def test_too_few_file_descriptors_are_named(world: World):
+    before = (need_program("prlimit"), "--nofile=40", "--")
+    done = hark(*world.words("/bin/true"), before=before, cwd=world.work, env=world.env())
+    assert_refused(done, HOST_FAULT, "file descriptors", "40 open files", "hint: ulimit -n")
+    assert done.stderr.count("hark: error: ") == 1, done.stderr
+    before = (need_program("prlimit"), f"--nofile={limits.DESCRIPTORS_LEAST}", "--")
+    done = hark(*world.words("/bin/true"), before=before, cwd=world.work, env=world.env())
+    assert done.status == 0, done.stderr
+
+
+@pytest.mark.kernel
+def test_folder_that_was_removed(world: World):
+    gone = world.directory / "gone"
+    gone.mkdir()
+    inside = (need_program("sh"), "-ec", 'rmdir "$PWD"; exec "$@"', "sh")
+    done = hark("run", "-o", world.bundle, "--", "/bin/true", before=inside, cwd=gone)
+    assert_refused(done, INPUT, "folder is not there", "hint: cd to")
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("x" * 300, "File name too long"),
+        ("nowhere/run.hark", "No such file"),
+        ("/proc/run.hark", "cannot write|not permitted|denied"),
+    ],
+    ids=["long", "no-folder", "not-writable"],
+)
+def test_output_that_cannot_be_made(world: World, out: str, said: str):
+    person = ("--as=nobody",) if out.startswith("/") else ()
+    done = hark(
+        "run", *person, "-o", out, "--", "/bin/true", cwd=Path("/") if person else world.work
+    )
+    assert_refused(done, INPUT, said, "hint: name .*-o")
+
+
+@pytest.mark.kernel
+def test_too_many_arguments(world: World):
+    words = ["x"] * (limits.COMMAND_WORDS_MOST + 1)
+    done = hark("run", "-o", world.bundle, "--", "/bin/true", *words, cwd=world.work)
+    assert_refused(done, INPUT, "too many arguments", "hint: .*stdin")
+    done = hark("run", "-o", world.bundle, "--", "/bin/true", *words[2:], cwd=world.work)
+    assert done.status == 0, done.stderr
 
 
 @pytest.mark.parametrize("verb", ["verify", "inspect"])
