@@ -33,7 +33,7 @@ enum hark_msg_type {
 
 	/* mediator -> recorder */
 	HARK_MSG_CA = 40,          /* the run CA's certificate, PEM, 0-filled */
-	HARK_MSG_DRAINED = 41,     /* answer to STOP: everything is in the ring (broker: was sent) */
+	HARK_MSG_DRAINED = 41,     /* answer to STOP: all is in the ring (broker: sent) */
 	HARK_MSG_PLAY_WANTED = 42, /* replay: this request is complete, and in the ring */
 
 	/* recorder -> mediator; STOP also to the broker, which answers DRAINED */

@@ -131,7 +131,7 @@ def resolve(command: Command, files: Files, readable: Sequence[str] = ()) -> Res
     argv = work.follow(list(command.argv), 1)
     return Resolved(
         file=argv[0],
-        argv=(command.argv[0] if argv[0] == work.first else argv[0], *argv[1:]),
+        argv=(work.name(argv[0]), *argv[1:]),
         grants=tuple(work.grants.values()),
         path=work.visible_path(),
         notes=tuple(work.notes),
@@ -170,6 +170,7 @@ class _Resolution:
         self.grants: dict[str, PathGrant] = {}
         self.notes: list[str] = []
         self.first = ""
+        self.shimmed = ""  # folder of the program behind a shim: it stands first in PATH
 
     def real(self, path: str) -> str:
         """Follow every link in every component; like realpath(3), but through ``files``."""
@@ -279,6 +280,7 @@ class _Resolution:
         shimmed = self.shim(path, head)
         if shimmed:
             self.notes.append(f"shim {path} runs {shimmed}")
+            self.shimmed = shimmed.rpartition("/")[0]
             self.first = ""
             return self.follow([shimmed, *argv[1:]], depth + 1)
         self.links_and_prefix(chain, "script")
@@ -393,9 +395,19 @@ class _Resolution:
             if self.files.kind(path) == "file":
                 self.grant(path, "argument that names a file")
 
+    def name(self, program: str) -> str:
+        """Return argv[0]: as it was written, else the path that runs instead.
+
+        Behind a shim too: Python looks for its library beside the file that argv[0] names.
+        """
+        return program if self.shimmed or program != self.first else self.command.argv[0]
+
     def visible_path(self) -> str:
-        """Return PATH without the folders that do not exist inside."""
-        out = []
+        """Return PATH without the folders that do not exist inside.
+
+        What a shim stood for comes first, as the shim's folder did.
+        """
+        out = [self.shimmed] if self.shimmed else []
         for folder in self.command.path.split(":"):
             real = self.real(folder) if folder.startswith("/") else ""
             shown = any(inside(path, folder) for path in self.grants)

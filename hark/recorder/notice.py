@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hark import limits
 from hark.policy.environment import CA_PATH
+from hark.policy.model import HTTP_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,8 +88,7 @@ _NAMED_HINTS = {
     "host_denied_port": 'if the agent may reach it, add [[host]] name = "NAME", ports = [PORT]',
     "port_denied": 'if the agent may use this port, add PORT to ports of [[host]] name = "NAME"',
     "plain_http_denied": (
-        "if clear text is acceptable, add "
-        '[[host]] name = "NAME", ports = [PORT], plain_ports = [PORT]'
+        'if clear text is acceptable, add [[host]] name = "NAME", ports = [PORT], plain = true'
     ),
     "credential_wrong_host": (
         'if this host may get the secret, add "NAME" to hosts of its [secrets] table'
@@ -109,7 +109,7 @@ def printable(text: str | bytes) -> str:
 def hint(reason: str, name: str, port: int | None) -> str:
     """Say what to do about one refusal of the mediator; empty when there is nothing to do."""
     if reason == "host_denied" and port not in (None, 443):
-        reason = "host_denied_port"
+        reason = "plain_http_denied" if port == HTTP_PORT else "host_denied_port"
     template = _NAMED_HINTS.get(reason)
     if template is None:
         return _HINTS.get(reason, "")

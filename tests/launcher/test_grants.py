@@ -184,6 +184,8 @@ def test_a_pyenv_shim_is_replaced_by_what_it_runs(
     assert found.file == f"{root}/versions/{version}/bin/python3"
     assert paths(found) == {f"{root}/versions/{version}": "folder"}
     assert found.notes
+    assert found.argv == (found.file, "-V"), "Python finds its library by argv[0]"
+    assert found.path == f"{root}/versions/{version}/bin:/usr/bin"
 
 
 def test_node_packages_come_with_the_file_that_sets_their_type():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
-
 import pytest
 
+from hark.policy.parse import parse_layer
 from hark.recorder import notice
 
 
@@ -23,13 +22,13 @@ def test_a_name_that_is_no_host_name_never_stands_in_a_policy_line(name: str):
     assert notice.hint("host_denied", name, 443) == ""
 
 
-def test_a_hint_is_valid_policy():
-    line = notice.hint("plain_http_denied", "files.example", 80).split("add ")[1]
+@pytest.mark.parametrize("reason", ["plain_http_denied", "host_denied"])
+def test_a_hint_is_valid_policy(reason: str):
+    line = notice.hint(reason, "files.example", 80).split("add ")[1]
     table, keys = line.split("]] ", 1)
-    parsed = tomllib.loads(
-        f"{table}]]\n" + keys.replace(", ports", "\nports").replace(", plain", "\nplain")
-    )
-    assert parsed == {"host": [{"name": "files.example", "ports": [80], "plain_ports": [80]}]}
+    text = f"{table}]]\n" + keys.replace(", ports", "\nports").replace(", plain", "\nplain")
+    host = parse_layer(text.encode(), source="hint", folder="/").policy.hosts[0]
+    assert (host.name, host.ports, host.plain_ports) == ("files.example", (80,), (80,))
 
 
 @pytest.mark.parametrize(
