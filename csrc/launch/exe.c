@@ -6,8 +6,10 @@
  * be the one the kernel record named.
  *
  * The inode number is that of the overlay, as stat(2) inside the run shows it: for a file that
- * never changed it is the layer's own. The device of an overlay is anonymous, so it is compared
- * only when the record has one.
+ * never changed it is the layer's own. The device is not compared: the record has that of the
+ * superblock, and stat(2) on an overlay whose layers lie on several file systems, or on a btrfs
+ * subvolume, shows another, anonymous one. What tells two files of the same number apart is the
+ * change time, which the recorder compares (hark/recorder/digest.py).
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -23,9 +23,9 @@ TICK_NS = 10_000_000
 
 
 def ask(
-    one: Box, *, tgid: int, start_ns: int = 0, ino: int = 0, path: bytes = b""
+    one: Box, *, tgid: int, start_ns: int = 0, ino: int = 0, dev: int = 0, path: bytes = b""
 ) -> tuple[int, bytes]:
-    one.launcher.channel.send(OpenExe(start_ns, ino, tgid, 0, path), ident=77)
+    one.launcher.channel.send(OpenExe(start_ns, ino, tgid, dev, path), ident=77)
     got = one.launcher.channel.recv(10)
     assert isinstance(got.msg, Exe)
     assert got.ident == 77
@@ -48,6 +48,8 @@ def test_a_living_process_and_its_inode(box: MakeBox):
     ino = Path("/usr/bin/cat").stat().st_ino  # the overlay shows the layer's own number
     content = Path("/usr/bin/cat").read_bytes()
     assert ask(one, tgid=pid, ino=ino, start_ns=start_of(pid) + 5) == (0, content)
+    # The device is no part of it: what the kernel has for an overlay is not what stat(2) shows.
+    assert ask(one, tgid=pid, ino=ino, dev=0xFFF00001) == (0, content)
     assert ask(one, tgid=pid, ino=ino + 1, path=b"/usr/bin/cat")[0] == errno.ESTALE
     assert one.finish().status == 0
 
