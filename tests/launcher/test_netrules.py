@@ -1,4 +1,4 @@
-"""The packet rules as text: what they share with ``hark/launcher/network.py``, and what they need."""
+"""The packet rules as text: what they share with the launch plan, and what they need of a host."""
 
 from __future__ import annotations
 
