@@ -22,6 +22,8 @@ CFLAGS ?= -O2 -g
 CSTD := -std=c11 -D_GNU_SOURCE
 SAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 FUZZ_S ?= 20
+# A shell's background job ignores ^C, and so would the agents that tests interrupt.
+PYTEST := env --default-signal=INT,QUIT $(VENV)/bin/pytest -q
 
 PROGRAMS :=
 BPF_OBJECTS :=
@@ -125,11 +127,11 @@ test: packages-test
 test-c: $(TEST_C_TARGETS)
 
 test-python:
-	$(Q)$(VENV)/bin/pytest -q -m "not slow" $(PYTEST_ARGS)
+	$(Q)$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: packages-test
 	$(Q)$(MAKE) --no-print-directory venv-dev build
-	$(Q)$(VENV)/bin/pytest -q -m slow $(PYTEST_ARGS)
+	$(Q)$(PYTEST) -m slow $(PYTEST_ARGS)
 
 fuzz: packages-test
 	$(Q)$(MAKE) --no-print-directory venv-dev build

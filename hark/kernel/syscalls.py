@@ -47,7 +47,7 @@ perf_event_open recvmmsg fanotify_init fanotify_mark prlimit64 name_to_handle_at
 open_by_handle_at clock_adjtime syncfs sendmmsg setns getcpu process_vm_readv process_vm_writev
 kcmp finit_module sched_setattr sched_getattr renameat2 seccomp getrandom memfd_create
 kexec_file_load bpf execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2
-pkey_mprotect pkey_alloc pkey_free statx io_pgetevents rseq
+pkey_mprotect pkey_alloc pkey_free statx io_pgetevents rseq uretprobe uprobe
 """
 
 # The numbers between are not used: from 424 on all architectures count alike.

@@ -210,7 +210,9 @@ def test_our_own_moves_are_no_conflict_for_another_name(mine: Project):
     assert mine.hark("undo", run).status == 0
     assert mine.hark("undo", run).status == 0
     assert snapshot(mine.root) == before
-    assert (mine.root / "one").stat().st_ino == (mine.root / "two").stat().st_ino
+    # Across file systems the store holds copies: contents come back, the shared inode does not.
+    if mine.root.stat().st_dev == RUNS.stat().st_dev:
+        assert (mine.root / "one").stat().st_ino == (mine.root / "two").stat().st_ino
     assert mine.hark("apply", run).status == 0
 
 
