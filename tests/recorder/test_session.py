@@ -185,8 +185,9 @@ def test_records_that_were_still_in_the_ring_are_written(rig: Rig):
     def mediator() -> None:
         rig.mediator.expect_plain(MsgType.STOP)
         now = ms_now()
-        rig.ring.put(t.accepted(now, 1, 4000), t.disconnected(now, 1, "stopped"))
-        rig.sensors.put(t.connect(now - 1, 20, 4000))
+        # Put in the order of their times: the session may look between any two of them.
+        rig.sensors.put(t.connect(now - 2, 20, 4000))
+        rig.ring.put(t.accepted(now - 1, 1, 4000), t.disconnected(now - 1, 1, "stopped"))
         rig.packets.put(t.packet(now, 4001))
         rig.mediator.send(Plain(MsgType.DRAINED))
 
