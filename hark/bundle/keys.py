@@ -77,7 +77,8 @@ class SigningKey:
             raise InputError(f"{os.fspath(path)} is not a private key", str(error)) from None
         if not isinstance(key, Ed25519PrivateKey):
             raise InputError(
-                f"{os.fspath(path)} is not an Ed25519 key", hint="make one with hark keygen"
+                f"{os.fspath(path)} is not an Ed25519 key",
+                hint="make one with `hark keygen --out FILE`",
             )
         return cls(key)
 

@@ -28,15 +28,24 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One row of the verb table. ``old`` are single-dash spellings that mean ``--name``."""
+    """One row of the verb table. ``old`` are single-dash spellings that mean ``--name``.
+
+    ``failed``: the exit status for errors that would be 1 or 2 elsewhere, which are the agent's own
+    here; 0: none such.
+    """
 
     name: str
     summary: str
     old: tuple[str, ...] = ()
+    failed: int = 0
+
+    def status(self, code: int) -> int:
+        """Return the exit status for an error of hark whose own status is ``code``."""
+        return self.failed if self.failed and code in {1, 2} else code
 
 
 VERBS = (
-    Verb("run", "run a command contained, mediated and recorded", ("-policy",)),
+    Verb("run", "run a command contained, mediated and recorded", ("-policy",), failed=125),
     Verb("replay", "carry a recorded run out again, and compare", ("-key", "-policy", "-out")),
     Verb("verify", "check a bundle: signer, chain, root, heads", ("-key",)),
     Verb("inspect", "list the events of a bundle"),
@@ -98,6 +107,12 @@ def _dispatch(argv: list[str]) -> int:
     return int(importlib.import_module(f"hark.cli.{verb.name}").run(args))
 
 
+def _failed(argv: list[str], code: int) -> int:
+    """Return the exit status for an error whose own is ``code``."""
+    verb = _find(argv[0]) if argv else None
+    return verb.status(code) if verb is not None else code
+
+
 def _fill_closed_streams() -> None:
     """Open /dev/null where a standard stream is closed.
 
@@ -114,16 +129,19 @@ def _fill_closed_streams() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb; return its exit code. Every HarkError becomes error/cause/hint lines."""
+    """Run one verb; return its exit code."""
     _fill_closed_streams()
+    argv = sys.argv[1:] if argv is None else argv
     try:
         try:
-            return _dispatch(sys.argv[1:] if argv is None else argv)
+            return _dispatch(argv)
         finally:
             sys.stdout.flush()
     except HarkError as error:
         tell(error.lines())
-        return error.exit_code
+        return _failed(argv, error.exit_code)
+    except SystemExit as error:  # argparse has said why
+        raise SystemExit(_failed(argv, int(error.code or 0))) from None
     except BrokenPipeError:
         # The reader of our output went away, as `hark inspect | head` does: not an error.
         give_up(sys.stdout)

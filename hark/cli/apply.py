@@ -12,8 +12,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from hark import limits
-from hark.cli.diff import covers
-from hark.cli.workspace_argument import add_run_argument, chosen, counts, lift, open_named, row
+from hark.cli.workspace_argument import (
+    add_run_argument,
+    chosen,
+    counts,
+    covers,
+    lift,
+    must_be_changed,
+    open_named,
+    row,
+)
 from hark.workspace.carry import carry
 from hark.workspace.judge import keep_sources
 from hark.workspace.undo import revert
@@ -43,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     paths = chosen(opened, args.path)
     journal = None if args.dry_run else opened.begin_apply()
     opened.become_person()
-    rows = going(list(opened.judged()), paths, hooks=args.hooks)
+    everything = list(opened.judged())
+    must_be_changed(args.path, paths, [(t.layer, item.change.path) for t, item in everything])
+    rows = going(everything, paths, hooks=args.hooks)
     if journal is None:
         for target, item in rows:
             print(row(opened, target.layer, item))

@@ -1,7 +1,8 @@
 """``hark diff``: what the agent changed in its workspace, and would be applied.
 
 Rules: the list is exact: a file written with the same bytes is not in it. The work is done as the
-person; names and lines the agent made are escaped. Exit status 0, also when there is nothing.
+person; names and lines the agent made are escaped. Exit status 0, also when there is
+nothing; a PATH that names no change is an error.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from hark.cli.workspace_argument import (
     add_run_argument,
     chosen,
     counts,
+    covers,
     json_row,
+    must_be_changed,
     open_named,
     row,
 )
@@ -47,9 +50,11 @@ def run(args: argparse.Namespace) -> int:
     opened = open_named(args.run)
     paths = chosen(opened, args.path)
     opened.become_person()
+    everything = list(opened.judged())
+    must_be_changed(args.path, paths, [(t.layer, item.change.path) for t, item in everything])
     rows = [
         (target, item)
-        for target, item in opened.judged()
+        for target, item in everything
         if not paths or any(covers(path, target.layer, item.change.path) for path in paths)
     ]
     for target, item in rows:
@@ -62,12 +67,6 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         print(counts(item for _, item in rows) if rows else "no changes")
     return 0
-
-
-def covers(path: tuple[int, str], layer: int, changed: str) -> bool:
-    """Whether a PATH argument names ``changed`` or a folder above it."""
-    at, name = path
-    return at == layer and (not name or changed == name or changed.startswith(f"{name}/"))
 
 
 def text_diff(opened: OpenRun, target: Target, item: Judged) -> Iterator[str]:

@@ -59,7 +59,7 @@ def seconds(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Print the events; return the exit status."""
     kinds = frozenset(_kind_number(name) for word in args.kind for name in word.split(","))
-    with Bundle.open(find_bundle(args.run)) as bundle:
+    with Bundle.open(find_bundle(args.run, live=args.follow)) as bundle:
         view = _View(bundle)
         if args.seq is not None:
             event = bundle.event(args.seq)

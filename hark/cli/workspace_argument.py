@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hark.bundle.reader import Bundle
@@ -25,7 +26,18 @@ if TYPE_CHECKING:
     from hark.workspace.judge import Judged
     from hark.workspace.runs import Known, OpenRun
 
-__all__ = ["add_run_argument", "chosen", "counts", "json_row", "named", "open_named", "row"]
+__all__ = [
+    "add_run_argument",
+    "chosen",
+    "counts",
+    "covers",
+    "json_row",
+    "must_be_changed",
+    "named",
+    "named_to_discard",
+    "open_named",
+    "row",
+]
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +57,44 @@ def named(name: str) -> Known:
         with Bundle.open(name) as bundle:
             name = ulid_text(bundle.header.run_id)
     return find_run(name, RUNS, os.getcwd())  # noqa: PTH109 - compared as text
+
+
+def named_to_discard(name: str) -> Known:
+    """Find the run whose changes are to go; raises HarkError.
+
+    ``latest`` said twice must not reach the run before: a newer bundle in the folder says that the
+    last run here keeps nothing any more.
+    """
+    known = named(name)
+    if name == "latest":
+        newer = newest_bundle(Path(known.state.layers[0].path))
+        if newer > known.state.run:
+            raise InputError(
+                f"the latest run here, {newer}, keeps no changes",
+                "they were discarded, or none were made",
+                f"name the one you mean: hark discard {known.state.run}",
+            )
+    return known
+
+
+def newest_bundle(folder: Path) -> str:
+    """Return the id of the newest run whose bundle lies in the folder; empty: none."""
+    return max((path.stem.removeprefix("run-") for path in folder.glob("run-*.hark")), default="")
+
+
+def covers(path: tuple[int, str], layer: int, changed: str) -> bool:
+    """Whether a PATH argument names ``changed`` or a folder above it."""
+    at, name = path
+    return at == layer and (not name or changed == name or changed.startswith(f"{name}/"))
+
+
+def must_be_changed(
+    words: Sequence[str], paths: Sequence[tuple[int, str]], changed: Sequence[tuple[int, str]]
+) -> None:
+    """Raise InputError for the first PATH argument that names no change, as a typing error does."""
+    for word, path in zip(words, paths, strict=True):
+        if not any(covers(path, layer, name) for layer, name in changed):
+            raise InputError(f"the run did not change {word}", hint="`hark diff RUN` lists all")
 
 
 def open_named(name: str, *, views: bool = True) -> OpenRun:

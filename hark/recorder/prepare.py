@@ -298,11 +298,13 @@ def open_key(path: Path | None) -> int:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise InputError(
-            f"cannot open the key {path}", error.strerror or "", "make one: hark keygen"
+            f"cannot open the key {path}", error.strerror or "", "make one: hark keygen --out FILE"
         ) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise InputError(f"the key {path} is not a regular file", "", "make one: hark keygen")
+        raise InputError(
+            f"the key {path} is not a regular file", "", "make one: hark keygen --out FILE"
+        )
     return fd
 
 

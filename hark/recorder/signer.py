@@ -140,7 +140,7 @@ def parse_key(pem: bytes) -> SigningKey:
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - slow, and only here
     from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
 
-    hint = "make one with `hark keygen`"
+    hint = "make one with `hark keygen --out FILE`"
     try:
         key = serialization.load_pem_private_key(pem, None)
     except (ValueError, TypeError) as error:

@@ -22,7 +22,7 @@ from hark import limits
 if TYPE_CHECKING:
     from harness.running import Finished
 
-INPUT, HOST_FAULT, NOT_EXECUTABLE, MISSING = 2, 125, 126, 127
+INPUT, FAILED, NOT_EXECUTABLE, MISSING = 2, 125, 126, 127
 
 
 def assert_refused(done: Finished, status: int, *patterns: str) -> None:
@@ -46,13 +46,13 @@ def test_without_root_it_says_so():
     setpriv = need_program("setpriv")
     before = (setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     done = hark("run", "--", "/bin/true", cwd=Path("/"), before=before)
-    assert_refused(done, HOST_FAULT, "root", "hint: .*sudo")
+    assert_refused(done, FAILED, "root", "hint: .*sudo")
 
 
 @pytest.mark.kernel
 def test_a_tier_that_no_run_reaches_is_refused(world: World):
     world.policy.write_text(f'tier = "full"\n{world.policy.read_text()}')
-    assert_refused(world.run("/bin/true"), INPUT, "tier full", 'hint: tier = "contain"')
+    assert_refused(world.run("/bin/true"), FAILED, "tier full", 'hint: tier = "contain"')
     assert not world.bundle.exists()
     world.policy.write_text(world.policy.read_text().replace('"full"', '"contain"'))
     done = world.run("/bin/true")
@@ -66,7 +66,7 @@ def test_a_tier_that_no_run_reaches_is_refused(world: World):
 def test_root_without_a_capability_is_refused_by_its_name(world: World, capability: str):
     before = (need_program("setpriv"), f"--bounding-set=-{capability}", "--")
     done = hark(*world.words("/bin/true"), before=before, cwd=world.work, env=world.env())
-    assert_refused(done, HOST_FAULT, f"cause: without CAP_{capability.upper()}\n", "hint: ")
+    assert_refused(done, FAILED, f"cause: without CAP_{capability.upper()}\n", "hint: ")
     assert not world.bundle.exists()
 
 
@@ -80,7 +80,7 @@ def test_kernel_feature_that_is_missing(world: World, hide: str, named: str):
     """Hidden from hark alone, by an empty mount in a mount namespace of its own."""
     own = (need_program("unshare"), "--mount", "--", "/bin/sh", "-ec", f'{hide}; exec "$@"', "sh")
     done = hark(*world.words("/bin/true"), before=own, cwd=world.work, env=world.env())
-    assert_refused(done, HOST_FAULT, named, "hint: ")
+    assert_refused(done, FAILED, named, "hint: ")
     assert not world.bundle.exists()
 
 
@@ -101,20 +101,20 @@ def test_policy_that_does_not_parse_names_line_and_fix(
 ):
     world.policy.write_text(text)
     done = hark("run", f"--policy={world.policy}", "--", "/bin/true", cwd=world.work)
-    assert_refused(done, INPUT, re.escape(str(world.policy)), *patterns)
+    assert_refused(done, FAILED, re.escape(str(world.policy)), *patterns)
     assert not list(world.work.iterdir())
 
 
 @pytest.mark.kernel
 def test_policy_that_is_not_there(world: World):
     done = hark("run", "--policy=nowhere.toml", "--", "/bin/true", cwd=world.work)
-    assert_refused(done, INPUT, "nowhere.toml", "hint: ")
+    assert_refused(done, FAILED, "nowhere.toml", "hint: ")
 
 
 @pytest.mark.kernel
 def test_secret_whose_variable_is_not_set(world: World):
     done = hark(*world.words("/bin/true"), cwd=world.work, env=environment())
-    assert_refused(done, INPUT, "OPENAI_API_KEY", "hint: ")
+    assert_refused(done, FAILED, "OPENAI_API_KEY", "hint: ")
 
 
 @pytest.mark.kernel
@@ -128,25 +128,25 @@ def test_secret_whose_variable_is_not_set(world: World):
 )
 def test_upstream_that_is_no_address(world: World, option: str):
     done = hark("run", option, "--", "/bin/true", cwd=world.work)
-    assert_refused(done, INPUT, "--upstream", "HOST=IP:PORT")
+    assert_refused(done, FAILED, "--upstream", "HOST=IP:PORT")
 
 
 @pytest.mark.kernel
 def test_no_command(world: World):
-    assert_refused(hark("run", "--", cwd=world.work), INPUT, "no command", "hint: hark run")
+    assert_refused(hark("run", "--", cwd=world.work), FAILED, "no command", "hint: hark run")
 
 
 @pytest.mark.kernel
 def test_person_who_does_not_exist(world: World):
     done = hark("run", "--as=nobody-of-that-name", "--", "/bin/true", cwd=world.work)
-    assert_refused(done, INPUT, "nobody-of-that-name")
+    assert_refused(done, FAILED, "nobody-of-that-name")
 
 
 @pytest.mark.kernel
 def test_output_file_that_exists_is_kept(world: World):
     world.bundle.write_text("precious")
     done = world.run("/bin/true")
-    assert_refused(done, INPUT, re.escape(str(world.bundle)), "exists", "hint: ")
+    assert_refused(done, FAILED, re.escape(str(world.bundle)), "exists", "hint: ")
     assert world.bundle.read_text() == "precious"
 
 
@@ -250,7 +250,7 @@ def test_key_that_is_none_is_the_one_error(world: World, what: str):
         words = ("genpkey", "-algorithm", "X25519", "-out", str(key))
         subprocess.run([need_program("openssl"), *words], check=True, capture_output=True)
     done = hark("run", f"--key={key}", "-o", world.bundle, "--", "/bin/true", cwd=world.work)
-    assert_refused(done, INPUT, "key", "hint: .*hark keygen")
+    assert_refused(done, FAILED, "key", "hint: .*hark keygen")
     assert done.stderr.count("hark: error: ") == 1, done.stderr
     assert "allow_downgrades" not in done.stderr
     assert not world.bundle.exists()
@@ -260,7 +260,7 @@ def test_key_that_is_none_is_the_one_error(world: World, what: str):
 def test_too_few_file_descriptors_are_named(world: World):
     before = (need_program("prlimit"), "--nofile=40", "--")
     done = hark(*world.words("/bin/true"), before=before, cwd=world.work, env=world.env())
-    assert_refused(done, HOST_FAULT, "file descriptors", "40 open files", "hint: ulimit -n")
+    assert_refused(done, FAILED, "file descriptors", "40 open files", "hint: ulimit -n")
     assert done.stderr.count("hark: error: ") == 1, done.stderr
     before = (need_program("prlimit"), f"--nofile={limits.DESCRIPTORS_LEAST}", "--")
     done = hark(*world.words("/bin/true"), before=before, cwd=world.work, env=world.env())
@@ -273,7 +273,7 @@ def test_folder_that_was_removed(world: World):
     gone.mkdir()
     inside = (need_program("sh"), "-ec", 'rmdir "$PWD"; exec "$@"', "sh")
     done = hark("run", "-o", world.bundle, "--", "/bin/true", before=inside, cwd=gone)
-    assert_refused(done, INPUT, "folder is not there", "hint: cd to")
+    assert_refused(done, FAILED, "folder is not there", "hint: cd to")
 
 
 @pytest.mark.kernel
@@ -291,14 +291,14 @@ def test_output_that_cannot_be_made(world: World, out: str, said: str):
     done = hark(
         "run", *person, "-o", out, "--", "/bin/true", cwd=Path("/") if person else world.work
     )
-    assert_refused(done, INPUT, said, "hint: name .*-o")
+    assert_refused(done, FAILED, said, "hint: name .*-o")
 
 
 @pytest.mark.kernel
 def test_too_many_arguments(world: World):
     words = ["x"] * (limits.COMMAND_WORDS_MOST + 1)
     done = hark("run", "-o", world.bundle, "--", "/bin/true", *words, cwd=world.work)
-    assert_refused(done, INPUT, "too many arguments", "hint: .*stdin")
+    assert_refused(done, FAILED, "too many arguments", "hint: .*stdin")
     done = hark("run", "-o", world.bundle, "--", "/bin/true", *words[2:], cwd=world.work)
     assert done.status == 0, done.stderr
 
@@ -325,3 +325,4 @@ def test_unknown_verb_and_unknown_option():
     done = hark("verify", "--frobnicate", "x")
     assert done.status == INPUT
     assert "--frobnicate" in done.stderr
+    assert hark("run", "--frobnicate", "--", "/bin/true").status == FAILED  # 2 is the agent's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import struct
@@ -351,6 +352,17 @@ def test_run_argument(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         return find_bundle(name, here=here, runs=runs)
 
     assert find("latest") == newest
+    going_on = runs / "01JA0000000000000000000000"
+    going_on.mkdir()
+    (going_on / "run.hark").touch()
+    elsewhere = tmp_path / "elsewhere"
+    with (going_on / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert find("latest") == newest
+        assert find_bundle("latest", live=True, here=here, runs=runs) == going_on / "run.hark"
+        over = runs / "01J8XBBBBBBBBBBBBBBBBBBBBB" / "run.hark"
+        assert find_bundle("latest", here=elsewhere, runs=runs) == over
+    assert find_bundle("latest", here=elsewhere, runs=runs) == going_on / "run.hark"
     assert find("01j8xa") == runs / "01J8XAAAAAAAAAAAAAAAAAAAAA" / "run.hark"
     assert find("01J9") == newest
     for name, match in (("01J8X", "2 runs begin"), ("02", "no run"), ("nonsense!", "no bundle")):

@@ -115,6 +115,30 @@ def test_discard_leaves_the_workspace_as_it_is(mine: Project):
     assert mine.hark("undo", run).status == 2
 
 
+def test_discarding_the_latest_twice_takes_one_run(mine: Project):
+    first = mine.agent("open('a', 'w').write('1')")
+    second = mine.agent("open('b', 'w').write('2')")
+    assert mine.hark("discard", "latest").status == 0
+    assert not (RUNS / second).exists()
+    again = mine.hark("discard", "latest")
+    assert again.status == 2
+    assert f"the latest run here, {second}, keeps no changes" in again.stderr
+    assert f"hark discard {first}" in again.stderr
+    assert (RUNS / first).exists()
+    assert mine.hark("discard", first).status == 0
+    assert not (RUNS / first).exists()
+
+
+def test_a_path_the_run_did_not_change_is_an_error(mine: Project):
+    run = mine.agent("open('a', 'w').write('1')")
+    for verb in ("diff", "apply"):
+        done = mine.hark(verb, run, "nosuch")
+        assert (done.status, done.text) == (2, "")
+        assert "the run did not change nosuch" in done.stderr
+    assert mine.hark("apply", run, "a").status == 0
+    assert (mine.root / "a").read_text() == "1"
+
+
 def test_gc_lists_what_it_keeps_and_discards_by_age(mine: Project):
     run = mine.agent("open('a', 'w').write('agent')")
     shown = [json.loads(line) for line in mine.hark("gc", "--json").stdout.splitlines()]
