@@ -177,6 +177,8 @@ static struct told run(const uint8_t *p, size_t n, bool response, const uint8_t 
 	if (r == HARK_H1_BAD && h1.reason == HARK_REASON_COMPLETE)
 		abort();
 	told.hash ^= (uint64_t)h1.reason << 56;
+	if (h1.detail)
+		mix(&told, h1.detail, strlen(h1.detail));
 	hark_h1_fini(&h1);
 	return told;
 }

@@ -251,6 +251,23 @@ static enum hark_h1_result bad(struct hark_h1 *h1, llhttp_errno_t e)
 	return HARK_H1_BAD;
 }
 
+/*
+ * llhttp gave up in the running feed. It tells a span at its end or at the end of the input, so an
+ * error inside a name, a value or a target leaves the bytes before it untold. Had the input ended
+ * just there, they would have been told and their limit checked. Tell them now: the reason is then
+ * that of the first byte that broke a rule, however the bytes arrived.
+ */
+static enum hark_h1_result gave_up(struct hark_h1 *h1, llhttp_errno_t e)
+{
+	typedef int (*span_fn)(llhttp_t *parser, const char *from, const char *to);
+	const char *from = h1->parser._span_pos0;
+	const char *to = llhttp_get_error_pos(&h1->parser);
+
+	if (!h1->stopped && h1->reason == HARK_REASON_COMPLETE && from && to > from)
+		(void)((span_fn)h1->parser._span_cb0)(&h1->parser, from, to);
+	return bad(h1, e);
+}
+
 static void trim(const struct hark_head *head, struct hark_span *span)
 {
 	const uint8_t *p = hark_head_at(head, *span);
@@ -301,7 +318,7 @@ static enum hark_h1_result feed_head(struct hark_h1 *h1, const uint8_t *p, size_
 	if (e == HPE_OK)
 		return HARK_H1_OK;
 	if (e != HPE_PAUSED || !h1->head_ready)
-		return bad(h1, e);
+		return gave_up(h1, e);
 	*used = (size_t)(llhttp_get_error_pos(&h1->parser) - h1->base);
 	raw->to = raw->from + h1->base_at + *used;
 	return finish_head(h1);
@@ -319,7 +336,7 @@ static enum hark_h1_result feed_body(struct hark_h1 *h1, const uint8_t *p, size_
 	if (e == HPE_OK)
 		return HARK_H1_OK;
 	if (e != HPE_PAUSED || !h1->message_end)
-		return bad(h1, e);
+		return gave_up(h1, e);
 	*used = (size_t)(llhttp_get_error_pos(&h1->parser) - h1->base);
 	return h1->sink->end(h1->ctx) ? HARK_H1_STOP : HARK_H1_OK;
 }

@@ -5,7 +5,8 @@
  *
  * Rules. A feed stops after each complete message, so pipelined messages come one by one. The head
  * is kept as received; its fields are offsets into it. Body spans borrow from the input and never
- * hold transfer coding. Every limit is checked while bytes arrive, not afterwards.
+ * hold transfer coding. Every limit is checked while bytes arrive, not afterwards. The reason for
+ * BAD is that of the first byte that broke a rule: it does not depend on how the bytes were cut.
  */
 #ifndef HARK_H1_H
 #define HARK_H1_H

@@ -342,6 +342,107 @@ static void test_responses(void **state)
 		check_message(&responses[i], true);
 }
 
+/*
+ * Limits, and a wrong byte beyond or at them: the first byte that breaks a rule gives the reason,
+ * whole and in pieces of any size. A message is its start, count times its unit, and its end.
+ */
+struct limit {
+	bool response;
+	const char *start;
+	const char *unit;
+	size_t count;
+	const char *end;
+	const char *want; /* how the transcript ends */
+};
+
+#define CHUNKED R "Transfer-Encoding: chunked\r\n\r\n"
+
+static const struct limit limits[] = {
+	/* 128 fields are allowed; the 129th begins with its first byte. */
+	{false, "GET / HTTP/1.1\r\n", "a:\r\n", 127, "Host: a\r\n\r\n", "|Ek|"},
+	{false, "GET / HTTP/1.1\r\n", "a:\r\n", 128, "\001b:\r\n\r\n", "!bad_request"},
+	{false, "GET / HTTP/1.1\r\n", "a:\r\n", 128, "b\001:\r\n\r\n", "!head_too_large"},
+	{false, "GET / HTTP/1.1\r\n", "a:\r\n", 128, "b:\r\n\r\n", "!head_too_large"},
+	{false, "GET / HTTP/1.1\r\n", "a:\r\n", 127, "b\001:\r\n\r\n", "!bad_request"},
+	{true, "HTTP/1.1 200 OK\r\n", "a:\r\n", 128, "b\001:\r\n\r\n", "!response_too_large"},
+	{true, "HTTP/1.1 200 OK\r\n", "a:\r\n", 128, "\001:\r\n\r\n", "!bad_response"},
+	/* 32 KiB of one value. */
+	{false, "GET / " R "X: ", "v", 32768, "\r\n\r\n", "|Ek|"},
+	{false, "GET / " R "X: ", "v", 32768, "\001\r\n\r\n", "!bad_request"},
+	{false, "GET / " R "X: ", "v", 32769, "\001\r\n\r\n", "!head_too_large"},
+	{false, "GET / " R "X: ", "v", 32769, "\r\n\r\n", "!head_too_large"},
+	{true, "HTTP/1.1 204 No Content\r\nX: ", "v", 32769, "\001\r\n\r\n", "!response_too_large"},
+	/* 16 KiB of target. */
+	{false, "GET /", "t", 16383, " " R "\r\n", "|Ek|"},
+	{false, "GET /", "t", 16383, "\001 " R "\r\n", "!bad_request"},
+	{false, "GET /", "t", 16384, "\001 " R "\r\n", "!uri_too_long"},
+	{false, "GET /", "t", 16384, " " R "\r\n", "!uri_too_long"},
+	{false, "GET /", "t", 70000, " " R "\r\n", "!uri_too_long"},
+	/* 64 KiB of head. */
+	{false, "GET / " R, "X: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789\r\n",
+	 1040, "\r\n", "!head_too_large"},
+	{false, "GET / " R, "Y: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789\r\n",
+	 120, "Y: \001\r\n\r\n", "!bad_request"},
+	/* 256 bytes of chunk extensions in one message. */
+	{false, "POST / " CHUNKED "1;", "x", 256, "\r\na\r\n0\r\n\r\n", "|aEk|"},
+	{false, "POST / " CHUNKED "1;", "x", 257, "\001\r\na\r\n0\r\n\r\n", "|!bad_request"},
+	{false, "POST / " CHUNKED, "1;xxxxxxxx\r\na\r\n", 33, "0\r\n\r\n", "!bad_request"},
+	/* 8 KiB of trailers: "T: " and "\r\n" are 5. */
+	{false, "POST / " CHUNKED "0\r\nT: ", "t", 8187, "\r\n\r\n", "\r\nk|"},
+	{false, "POST / " CHUNKED "0\r\nT: ", "t", 8188, "\r\n\r\n", "!bad_trailer"},
+	{false, "POST / " CHUNKED "0\r\nT: ", "t", 8189, "\001\r\n\r\n", "!bad_request"},
+	{false, "POST / " CHUNKED "0\r\nT: ", "t", 8190, "\001\r\n\r\n", "!bad_trailer"},
+	{false, "POST / " CHUNKED "0\r\n", "t", 8193, "\001\r\n\r\n", "!bad_trailer"},
+};
+
+static char *limit_message(const struct limit *c)
+{
+	size_t unit = strlen(c->unit);
+	char *text = malloc(strlen(c->start) + unit * c->count + strlen(c->end) + 1);
+	char *at = text;
+	size_t i;
+
+	assert_non_null(text);
+	at = stpcpy(at, c->start);
+	for (i = 0; i < c->count; i++)
+		at = stpcpy(at, c->unit);
+	stpcpy(at, c->end);
+	return text;
+}
+
+static void check_limit(const struct limit *c, const char *text, size_t step, size_t first)
+{
+	static struct log log;
+	size_t want = strlen(c->want);
+
+	run(text, c->response, step, first, &log);
+	if (log.len < want || strcmp(log.text + log.len - want, c->want) != 0)
+		print_error("%.40s... steps of %zu after %zu\n", text, step, first);
+	assert_true(log.len >= want);
+	assert_string_equal(log.text + log.len - want, c->want);
+}
+
+static void test_reasons_do_not_depend_on_pieces(void **state)
+{
+	static const size_t steps[] = {1, 2, 3, 7, 129, 4096, 16384, 65536};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		char *text = limit_message(&limits[i]);
+		size_t n = strlen(text);
+		size_t near = n - strlen(limits[i].end);
+		size_t k;
+
+		check_limit(&limits[i], text, n, 0);
+		for (k = 0; k < sizeof(steps) / sizeof(steps[0]); k++)
+			check_limit(&limits[i], text, steps[k], 0);
+		for (k = near > 40 ? near - 40 : 1; k < n; k++)
+			check_limit(&limits[i], text, n, k);
+		free(text);
+	}
+}
+
 /* Lengths beyond 2^31 and 2^32 are counted in full. */
 static void test_long_body(void **state)
 {
@@ -627,6 +728,7 @@ int main(void)
 		cmocka_unit_test(test_host_fields),
 		cmocka_unit_test(test_requests),
 		cmocka_unit_test(test_responses),
+		cmocka_unit_test(test_reasons_do_not_depend_on_pieces),
 		cmocka_unit_test(test_long_body),
 		cmocka_unit_test(test_rebuilt_request),
 		cmocka_unit_test(test_values_come_back_as_placeholders),
