@@ -20,11 +20,13 @@ from hark.policy.model import (
     CompiledHost,
     CompiledPolicy,
     CompiledSecret,
+    Forward,
     Host,
     Limits,
     Policy,
     Redirect,
     SecretBinding,
+    WayOut,
 )
 from hark.policy.names import normalise
 
@@ -74,6 +76,8 @@ def compile_redirects(
         if compiled.find(name) is None:
             hint = "--upstream changes where a host is dialled, not whether it is allowed"
             raise InputError(f"--upstream {text}: the policy does not allow that host", "", hint)
+        if name in {forward.host for forward in compiled.policy.forwards}:
+            raise InputError(f"--upstream {text}: a forward has its address in the policy")
         if name in redirects:
             raise InputError(f"--upstream {text}: given twice")
         redirects[name] = Redirect(host=name, address=address, port=port)
@@ -90,7 +94,7 @@ def effective_limits(given: Limits) -> Limits:
 
 
 def host_table(policy: Policy) -> tuple[CompiledHost, ...]:
-    """Join ``allow_hosts`` (port 443) and ``[[host]]`` by name; sorted by name."""
+    """Join ``allow_hosts`` (port 443), ``[[host]]`` and ``[forward]`` by name; sorted by name."""
     tables = {host.name: host for host in policy.hosts}
     for name in policy.allow_hosts:
         host = tables.get(name, Host(name=name))
@@ -98,6 +102,8 @@ def host_table(policy: Policy) -> tuple[CompiledHost, ...]:
         tables[name] = Host(
             name=name, ports=ports, plain_ports=host.plain_ports, private=host.private
         )
+    forwards = {forward.host: forward for forward in policy.forwards}
+    tables |= {name: forward_row(forward) for name, forward in forwards.items()}
     return tuple(
         CompiledHost(
             index=index,
@@ -105,9 +111,15 @@ def host_table(policy: Policy) -> tuple[CompiledHost, ...]:
             ports=host.ports,
             plain_ports=host.plain_ports,
             private=host.private,
+            forward=forwards.get(host.name),
         )
         for index, host in enumerate(sorted(tables.values(), key=lambda host: host.name))
     )
+
+
+def forward_row(forward: Forward) -> Host:
+    """Return the row of a service: its one port, in clear text."""
+    return Host(name=forward.host, ports=(forward.port,), plain_ports=(forward.port,), private=True)
 
 
 def compile_secret(
@@ -155,6 +167,13 @@ def check_variables(policy: Policy) -> None:
             "pass_env would hand the agent the real value",
             "take it out of pass_env: the agent gets a placeholder under that name",
         )
+    proxy = policy.way_out.proxy
+    if proxy and proxy.auth in {*policy.pass_env, *(b.env for b in policy.secrets)}:
+        raise PolicyError(
+            f"{proxy.auth} is the proxy's password and also in pass_env or [secrets]",
+            "the agent has no need of it",
+            "give the proxy a variable of its own",
+        )
 
 
 def canonical_text(policy: Policy) -> str:
@@ -164,6 +183,8 @@ def canonical_text(policy: Policy) -> str:
             "version = 1",
             *top_lines(policy),
             *limit_lines(policy.limits),
+            *way_out_lines(policy.way_out),
+            *forward_lines(policy.forwards),
             *secret_lines(policy.secrets),
             *host_lines(policy.hosts),
             "",
@@ -173,7 +194,8 @@ def canonical_text(policy: Policy) -> str:
 
 def top_lines(policy: Policy) -> Iterator[str]:
     """Write the lists and words before the first table."""
-    for key in ("allow_hosts", "read_paths", "write_paths", "pass_env", "allow_downgrades"):
+    keys = ("allow_hosts", "from_presets", "read_paths", "write_paths", "pass_env")
+    for key in (*keys, "allow_downgrades"):
         if items := getattr(policy, key):
             yield f"{key} = {text_list(items)}"
     yield f"workspace = {text(policy.workspace)}"
@@ -188,6 +210,32 @@ def limit_lines(bounds: Limits) -> Iterator[str]:
         value = getattr(bounds, item.name)
         if value is not None:
             yield f"{item.name} = {value}"
+
+
+def way_out_lines(way: WayOut) -> Iterator[str]:
+    """``[upstream]``, where anything is set."""
+    if way == WayOut():
+        return
+    yield "[upstream]"
+    if way.proxy:
+        yield f"proxy = {text(f'http://{way.proxy.shown}')}"
+        if way.proxy.auth:
+            yield f"auth = {text(way.proxy.auth)}"
+        if way.proxy.direct:
+            yield f"no_proxy = {text_list(way.proxy.direct)}"
+    if way.ca:
+        yield f"ca = {text(way.ca)}"
+
+
+def forward_lines(forwards: Iterable[Forward]) -> Iterator[str]:
+    """``[forward.NAME]``, one for each."""
+    for forward in forwards:
+        host = f"[{forward.address}]" if ":" in forward.address else forward.address
+        yield f"[forward.{forward.name}]"
+        yield f"to = {text(f'{host}:{forward.target}')}"
+        yield f"port = {forward.port}"
+        if forward.http:
+            yield "http = true"
 
 
 def secret_lines(bindings: Iterable[SecretBinding]) -> Iterator[str]:

@@ -91,6 +91,11 @@ def apply_layer(base: Policy, layer: Layer) -> Policy:
 
 def check_tightening(base: Policy, new: Policy, layer: Layer) -> None:
     """Raise PolicyError unless ``new`` allows nothing that ``base`` does not."""
+    if new.way_out != base.way_out:
+        refuse(layer, "upstream", "changes the way out")
+    for forward in new.forwards:
+        if forward not in base.forwards:
+            refuse(layer, f"forward.{forward.name}", "leads to a service of the host")
     check_hosts(base, new, layer)
     check_paths(base, new, layer)
     for name in ("pass_env", "allow_downgrades"):

@@ -14,6 +14,7 @@ from typing import Literal
 
 __all__ = [
     "BROAD_HEADERS",
+    "FORWARD_DOMAIN",
     "HTTPS_PORT",
     "HTTP_PORT",
     "TABLE_VERSION",
@@ -21,19 +22,26 @@ __all__ = [
     "CompiledHost",
     "CompiledPolicy",
     "CompiledSecret",
+    "Forward",
     "Host",
     "Limits",
     "Policy",
+    "Proxy",
     "Redirect",
     "SecretBinding",
     "Tier",
+    "WayOut",
     "Workspace",
 ]
 
 HTTPS_PORT = 443
 HTTP_PORT = 80
 
-TABLE_VERSION = 1  # raised when the meaning of CompiledHost or CompiledSecret changes
+# Services of `[forward]` have names below it. `.internal` is nobody's in public DNS: ICANN keeps it
+# for private use (board resolution of 2024-07-29).
+FORWARD_DOMAIN = "hark.internal"
+
+TABLE_VERSION = 2  # raised when the meaning of CompiledHost or CompiledSecret changes
 
 Workspace = Literal["overlay", "direct"]
 Tier = Literal["record", "contain", "full"]
@@ -97,10 +105,66 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """An HTTP proxy that tunnels by CONNECT. ``host``: a name or an address.
+
+    ``auth``: the variable that holds ``user:password``, or empty. ``direct``: names that are
+    dialled without it; one that begins with a dot stands for every name below it.
+    """
+
+    host: str
+    port: int
+    auth: str = ""
+    direct: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """Host and port, as messages and records have them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def carries(self, name: str) -> bool:
+        """Whether the host ``name`` is reached through it."""
+        return not any(
+            name.endswith(entry) if entry.startswith(".") else name == entry
+            for entry in self.direct
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """``[upstream]``. ``ca``: a file with CAs that are trusted beside the system's, or empty."""
+
+    proxy: Proxy | None = None
+    ca: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """A service of the host's own network that the agent may use under a name of its own.
+
+    ``address`` (as ``ipaddress`` writes it) and ``target`` are where it is; ``port`` is where the
+    agent finds it. ``http``: spoken to as HTTP and recorded so; else bytes pass as they are.
+    """
+
+    name: str
+    address: str
+    target: int
+    port: int
+    http: bool = False
+
+    @property
+    def host(self) -> str:
+        """The name the agent uses."""
+        return f"{self.name}.{FORWARD_DOMAIN}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """A whole policy. The defaults are the policy of a run that names none: nothing is allowed.
 
     Lists are sorted and without duplicates. Paths are absolute or begin with ``~/``.
+    ``from_presets``: which presets (name and version) ``allow_hosts`` and ``hosts`` were made of
+    in part; it allows nothing by itself.
     """
 
     allow_hosts: tuple[str, ...] = ()
@@ -113,17 +177,24 @@ class Policy:
     tier: Tier = "contain"
     allow_downgrades: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    way_out: WayOut = field(default_factory=WayOut)
+    forwards: tuple[Forward, ...] = ()
+    from_presets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledHost:
-    """One row of the host table. ``index`` is its place, and its name in every message."""
+    """One row of the host table. ``index`` is its place, and its name in every message.
+
+    ``forward``: a row of ``[forward]``, dialled at its own address and nowhere else.
+    """
 
     index: int
     name: str
     ports: tuple[int, ...]
     plain_ports: tuple[int, ...]
     private: bool
+    forward: Forward | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

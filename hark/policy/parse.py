@@ -17,11 +17,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from hark import limits
+from hark.policy.checked import MAX_PORT, file_path, host_name, unique, variable
 from hark.policy.model import (
     BROAD_HEADERS,
+    FORWARD_DOMAIN,
     HTTP_PORT,
     HTTPS_PORT,
     TIERS,
+    Forward,
     Host,
     Limits,
     Policy,
@@ -29,11 +32,12 @@ from hark.policy.model import (
     Tier,
     Workspace,
 )
-from hark.policy.names import name_fault, normalise
+from hark.policy.presets import Preset, expand, presets
 from hark.policy.source import PathSteps, Source, UnknownKey, convert, decode, read_toml
+from hark.policy.way_out import ForwardTable, UpstreamTable, check_forward, check_upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 __all__ = ["FORMAT", "Layer", "parse_layer"]
 
@@ -41,10 +45,9 @@ FORMAT = 1  # the optional key `version`
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
-MAX_PORT = 0xFFFF
 
 _SLUG = re.compile(r"[a-z][a-z0-9_.-]*\Z")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_PRESET_LABEL = re.compile(r"[a-z0-9-]+ [0-9]+\Z")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110 section 5.6.2
 _PARAMETER = re.compile(r"[A-Za-z0-9._~-]+\Z")  # RFC 3986 section 2.3: never percent-encoded
@@ -99,12 +102,18 @@ class PolicyFile(msgspec.Struct, forbid_unknown_fields=True):
     tier: Tier | UnsetType = UNSET
     allow_downgrades: list[str] | UnsetType = UNSET
     limits: LimitsTable | UnsetType = UNSET
+    upstream: UpstreamTable | UnsetType = UNSET
+    forward: dict[str, Any] | UnsetType = UNSET  # values: ForwardTable, converted one by one
+    preset: list[str] | UnsetType = UNSET
+    from_presets: list[str] | UnsetType = UNSET
 
 
 TABLES: dict[str | int, tuple[str, type[msgspec.Struct]]] = {
     "host": ("[[host]]", HostTable),
     "secrets": ("[secrets.NAME]", SecretTable),
     "limits": ("[limits]", LimitsTable),
+    "upstream": ("[upstream]", UpstreamTable),
+    "forward": ("[forward.NAME]", ForwardTable),
 }
 
 
@@ -139,6 +148,8 @@ def parse_layer(data: bytes, *, source: str, folder: str) -> Layer:
         given = getattr(raw, key)
         if given is not UNSET:
             values[field_name] = check(given, src)
+    if not isinstance(raw.preset, UnsetType):
+        add_presets(values, check_preset(raw.preset, src))
     stated = set(values)
     if raw.limits is not UNSET:
         stated.discard("limits")
@@ -173,16 +184,39 @@ def host_names(given: list[str], src: Source, at: PathSteps) -> tuple[str, ...]:
     return unique(host_name(text, src, (*at, i)) for i, text in enumerate(given))
 
 
-def host_name(text: str, src: Source, at: PathSteps) -> str:
-    """One exact host name in normal form."""
-    name = normalise(text)
-    fault = name_fault(name)
-    if fault:
-        hint = "write the bare host name, such as api.example.com"
-        if re.search(r":\d+\Z", text) and "/" not in text:
-            hint = 'give ports by a table: [[host]] name = "...", ports = [...]'
-        src.fail(at, f"({text!r}) {fault}", hint, text)
-    return name
+def check_preset(given: list[str], src: Source) -> tuple[Preset, ...]:
+    """``preset``: names of hark's own data."""
+    known = presets()
+    for i, text in enumerate(given):
+        if text not in known:
+            near = difflib.get_close_matches(text, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"presets: {', '.join(known)}"
+            src.fail(("preset", i), f"({text!r}) is no preset", hint, text)
+    return tuple(known[name] for name in unique(given))
+
+
+def add_presets(values: dict[str, Any], chosen: tuple[Preset, ...]) -> None:
+    """Add to a file's values what its presets stand for; their hosts are then stated by it."""
+    names, tables = expand(chosen, values.get("allow_hosts", ()), values.get("hosts", ()))
+    values["allow_hosts"] = names
+    if tables:
+        values["hosts"] = tables
+    labels = (preset.label for preset in chosen)
+    values["from_presets"] = unique((*values.get("from_presets", ()), *labels))
+
+
+def check_from_presets(given: list[str], src: Source) -> tuple[str, ...]:
+    """``from_presets``: as hark writes it into a run's policy text."""
+    for i, text in enumerate(given):
+        if not _PRESET_LABEL.match(text):
+            hint = 'write preset = ["NAME"]; hark writes from_presets itself'
+            src.fail(("from_presets", i), f"({text!r}) is no preset and version", hint, text)
+    return unique(given)
+
+
+def check_forwards(given: dict[str, Any], src: Source) -> tuple[Forward, ...]:
+    """``[forward]``."""
+    return check_forward(given, src, shape)
 
 
 def check_host_tables(given: list[HostTable], src: Source) -> tuple[Host, ...]:
@@ -202,6 +236,9 @@ def check_host_tables(given: list[HostTable], src: Source) -> tuple[Host, ...]:
 def host_table(table: HostTable, src: Source, at: PathSteps) -> Host:
     """One ``[[host]]`` table."""
     name = host_name(table.name, src, (*at, "name"))
+    if name.endswith(f".{FORWARD_DOMAIN}"):
+        hint = f"write [forward.NAME]; hark names it NAME.{FORWARD_DOMAIN}"
+        src.fail((*at, "name"), f"({name!r}) is a name of hark's own", hint, table.name)
     default = [HTTP_PORT] if table.plain is True else [HTTPS_PORT]
     given = default if isinstance(table.ports, UnsetType) else table.ports
     ports = port_list(given, src, (*at, "ports"))
@@ -246,25 +283,6 @@ def path_list(given: list[str], src: Source, key: str) -> tuple[str, ...]:
     if len(given) > limits.POLICY_MAX_PATHS:
         src.fail((key,), f"has more than {limits.POLICY_MAX_PATHS} paths")
     return unique(file_path(text, src, (key, i)) for i, text in enumerate(given))
-
-
-def file_path(text: str, src: Source, at: PathSteps) -> str:
-    """One path: no ``..``, no control characters, relative ones joined to the file's folder."""
-    if not text:
-        src.fail(at, "is empty", "name a file or a folder", text)
-    if has_control(text):
-        src.fail(at, "holds a control character", "", text)
-    if text.startswith("~") and text != "~" and not text.startswith("~/"):
-        src.fail(at, f"({text!r}) names another person's home", "write the whole path", text)
-    if ".." in text.split("/"):
-        src.fail(at, f"({text!r}) climbs with '..'", "write the path it means", text)
-    path = PurePosixPath(text) if text.startswith("~") else src.folder / text
-    return "/" + str(path).lstrip("/") if str(path).startswith("/") else str(path)
-
-
-def has_control(text: str) -> bool:
-    """Whether ``text`` holds a C0 control or DEL, which no path, name or TOML string here needs."""
-    return any(ord(c) < ord(" ") or c == "\x7f" for c in text)
 
 
 def check_secrets(given: dict[str, Any], src: Source) -> tuple[SecretBinding, ...]:
@@ -346,15 +364,6 @@ def check_pass_env(given: list[str], src: Source) -> tuple[str, ...]:
     return unique(variable(text, src, ("pass_env", i)) for i, text in enumerate(given))
 
 
-def variable(text: str, src: Source, at: PathSteps) -> str:
-    """Check the name of one environment variable."""
-    if not _VARIABLE.match(text):
-        hint = "letters, digits and '_'; a name, never the value itself"
-        # Not echoed: the usual mistake is to paste the secret here.
-        src.fail(at, "is no name of an environment variable", hint, text)
-    return text
-
-
 def check_downgrades(given: list[str], src: Source) -> tuple[str, ...]:
     """``allow_downgrades``: names of features, as `hark doctor` prints them."""
     for i, text in enumerate(given):
@@ -391,11 +400,6 @@ def as_written(given: T, _src: Source) -> T:
     return given
 
 
-def unique(items: Iterable[str]) -> tuple[str, ...]:
-    """Sort, each once."""
-    return tuple(sorted(set(items)))
-
-
 LIMIT_KEYS: dict[str, tuple[int, int]] = {
     "pids": (limits.PIDS_LEAST, limits.PIDS_MOST),
     "memory": (limits.MEMORY_LEAST_BYTES, limits.MEMORY_MOST_BYTES),
@@ -414,4 +418,7 @@ FIELDS: tuple[tuple[str, str, Callable[[Any, Source], Any]], ...] = (
     ("tier", "tier", as_written),
     ("allow_downgrades", "allow_downgrades", check_downgrades),
     ("limits", "limits", check_limits),
+    ("upstream", "way_out", check_upstream),
+    ("forward", "forwards", check_forwards),
+    ("from_presets", "from_presets", check_from_presets),
 )

@@ -11,8 +11,9 @@ from hark import limits
 from hark.mediator.dns import Rule
 from hark.policy.compile import compile_policy
 from hark.policy.environment import CA_PATH, CA_VARIABLES
-from hark.policy.model import BROAD_HEADERS
+from hark.policy.model import BROAD_HEADERS, FORWARD_DOMAIN
 from hark.policy.parse import LIMIT_KEYS, PolicyFile, parse_layer
+from hark.policy.presets import presets
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spec" / "policy.md").read_text()
 
@@ -22,7 +23,9 @@ def section(title: str) -> str:
 
 
 def test_the_examples_are_policies() -> None:
-    first, second = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    first, way_out, forwards, second = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    for text in (way_out, forwards):
+        compile_policy(parse_layer(text.encode(), source="page", folder="/").policy)
     parse_layer(first.encode(), source="page", folder="/")
     whole = 'allow_hosts = ["api.github.com", "maps.googleapis.com"]\n' + second
     compile_policy(parse_layer(whole.encode(), source="page", folder="/").policy)
@@ -32,6 +35,12 @@ def test_every_key_has_a_row() -> None:
     rows = set(re.findall(r"^\| `\[*(\w+)\]*` \|", section("Keys"), re.MULTILINE))
     assert rows == {field.encode_name for field in msgspec.structs.fields(PolicyFile)}
     assert all(f"`{key}`" in section("Keys") for key in LIMIT_KEYS)
+
+
+def test_presets_and_numbers_of_the_way_out() -> None:
+    assert set(re.findall(r"`([a-z-]+)`", section("Presets").split("Presets: ")[1])) == {*presets()}
+    assert f"above {limits.PROXY_ANSWER_MAX_BYTES} bytes" in section("The way out")
+    assert FORWARD_DOMAIN in section("Forwards")
 
 
 def test_lists_and_numbers() -> None:
