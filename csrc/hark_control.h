@@ -77,7 +77,13 @@ enum hark_dial_status {
 	HARK_DIAL_PRIVATE = 3, /* every address is private, and the policy does not allow that */
 	HARK_DIAL_CONNECT = 4, /* err says why */
 	HARK_DIAL_TIMEOUT = 5,
-	HARK_DIAL_UNRECORDED = 6 /* the intent could not be put on disk: not dialled */
+	HARK_DIAL_UNRECORDED = 6, /* the intent could not be put on disk: not dialled */
+	/* With a proxy; .err is its HTTP status, 0: it gave none. UNREACHABLE: errno. */
+	HARK_DIAL_PROXY_UNREACHABLE = 7,
+	HARK_DIAL_PROXY_AUTH = 8,    /* 407 */
+	HARK_DIAL_PROXY_REFUSED = 9, /* other 4xx */
+	HARK_DIAL_PROXY_FAILED = 10, /* 5xx */
+	HARK_DIAL_PROXY_BROKEN = 11  /* no answer to CONNECT that means anything */
 };
 
 enum hark_play_what {
@@ -263,6 +269,8 @@ struct hark_msg_dial_intent { /* and DIAL_RESULT */
 	uint16_t port;
 	uint16_t family;
 	uint8_t addr[16];
+	uint32_t proxied; /* 1: .addr and .port are the proxy's */
+	uint32_t pad0;
 };
 
 struct hark_msg_sign {

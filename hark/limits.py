@@ -116,6 +116,7 @@ DNS_PER_S = 200  # and then each second; more are not answered, and counted
 DNS_BATCH = 64  # datagrams read before dialling gets its turn
 DNS_LAST_BATCHES = 256  # read at the end of a run: more than a socket of the default size holds
 PROXY_ANSWER_MAX_BYTES = 16384  # head of a proxy's answer to CONNECT; squid's error pages fit
+PROXY_INTERIM_MOST = 8  # 1xx answers before the final one
 PROXY_AUTH_MAX_BYTES = 1024  # user:password
 BROKER_DIALS_MOST = 512  # at once, as the mediator's own limit of connections
 BROKER_LOOKUPS_MOST = 64  # threads in getaddrinfo(3); one per name, a slow name holds one

@@ -206,6 +206,10 @@ static int read_item(struct hark_policy *policy, struct hark_tlv_item *item, str
 		policy->gid = hark_cur_u32(&item->body);
 		policy->drop_ids = true;
 		return 0;
+	case HARK_CONFIG_EXTRA_CA:
+		free(policy->extra_ca);
+		policy->extra_ca = strdup(hark_cur_str(&item->body));
+		return policy->extra_ca ? 0 : no_memory(err);
 	case HARK_CONFIG_PLAY:
 		policy->play = true;
 		return 0;
@@ -361,6 +365,7 @@ void hark_policy_fini(struct hark_policy *policy)
 	free(policy->hosts);
 	free(policy->creds);
 	free(policy->system_ca);
+	free(policy->extra_ca);
 	memset(policy, 0, sizeof(*policy));
 }
 

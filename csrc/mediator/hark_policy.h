@@ -12,6 +12,7 @@
  *   SYSTEM_CA {text path}: the bundle for all others
  *   LIMIT     {u32 which, u64 value}
  *   IDS       {u32 uid, u32 gid}: drop to these
+ *   EXTRA_CA  {text pem}: trusted beside SYSTEM_CA
  */
 #ifndef HARK_POLICY_H
 #define HARK_POLICY_H
@@ -41,7 +42,8 @@ enum hark_config_op {
 	HARK_CONFIG_SYSTEM_CA = 4,
 	HARK_CONFIG_LIMIT = 5,
 	HARK_CONFIG_IDS = 6,
-	HARK_CONFIG_PLAY = 7 /* empty: a replay */
+	HARK_CONFIG_PLAY = 7, /* empty: a replay */
+	HARK_CONFIG_EXTRA_CA = 8
 };
 
 /* Bits of a port's mode. */
@@ -102,6 +104,7 @@ struct hark_policy {
 	size_t max_hosts;  /* room of the two arrays */
 	size_t max_creds;
 	char *system_ca;
+	char *extra_ca; /* PEM, or NULL */
 	uint64_t limits[HARK_LIMIT_COUNT];
 	bool play; /* answers come from a recording; nothing is dialled */
 	bool drop_ids;

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -30,20 +32,27 @@ static int new_session(SSL *ssl, SSL_SESSION *session)
 	return 1;
 }
 
-static X509_STORE *store_from_pem(const char *pem)
+/* How many certificates of the text were added. */
+static size_t add_pem(X509_STORE *store, const char *pem)
 {
-	X509_STORE *store = X509_STORE_new();
 	BIO *bio = BIO_new_mem_buf(pem, -1);
 	X509 *x;
 	size_t n = 0;
 
-	while (store && bio && (x = PEM_read_bio_X509(bio, NULL, NULL, NULL))) {
+	while (bio && (x = PEM_read_bio_X509(bio, NULL, NULL, NULL))) {
 		n += X509_STORE_add_cert(store, x) == 1;
 		X509_free(x);
 	}
 	BIO_free(bio);
 	ERR_clear_error();
-	if (n)
+	return n;
+}
+
+static X509_STORE *store_from_pem(const char *pem)
+{
+	X509_STORE *store = X509_STORE_new();
+
+	if (store && add_pem(store, pem))
 		return store;
 	X509_STORE_free(store);
 	return NULL;
@@ -143,6 +152,9 @@ static int load_system_ca(struct hark_mediator *med, struct hark_err *err)
 	}
 	if (i == med->policy.nhosts || med->policy.play)
 		return 0; /* nobody needs it, and it costs 20 ms */
+	if (med->policy.extra_ca &&
+	    !add_pem(SSL_CTX_get_cert_store(med->client), med->policy.extra_ca))
+		return hark_err_set(err, EINVAL, "no certificate in the policy's upstream CA");
 	if (!med->policy.system_ca)
 		return hark_err_set(err, EINVAL, "no CA bundle for hosts without their own");
 	if (SSL_CTX_load_verify_file(med->client, med->policy.system_ca) == 1)
@@ -369,9 +381,30 @@ static enum hark_reason dial_reason(uint32_t status)
 		return HARK_REASON_DIAL_TIMEOUT;
 	case HARK_DIAL_UNRECORDED:
 		return HARK_REASON_DIAL_UNRECORDED;
+	case HARK_DIAL_PROXY_UNREACHABLE:
+		return HARK_REASON_PROXY_UNREACHABLE;
+	case HARK_DIAL_PROXY_AUTH:
+		return HARK_REASON_PROXY_AUTH;
+	case HARK_DIAL_PROXY_REFUSED:
+		return HARK_REASON_PROXY_REFUSED;
+	case HARK_DIAL_PROXY_FAILED:
+		return HARK_REASON_PROXY_FAILED;
+	case HARK_DIAL_PROXY_BROKEN:
+		return HARK_REASON_PROXY_BROKEN;
 	default:
 		return HARK_REASON_DIAL_CONNECT;
 	}
+}
+
+/* What the broker's number says: an errno, or the status a proxy gave. */
+static const char *dial_detail(const struct hark_msg_dialed *dial, char *text, size_t size)
+{
+	if (!dial->err)
+		return "";
+	if (dial->status < HARK_DIAL_PROXY_AUTH)
+		return strerror((int)dial->err);
+	(void)snprintf(text, size, "the proxy answered %" PRIu32, dial->err);
+	return text;
 }
 
 /* ---- dialling and handshake ---- */
@@ -470,8 +503,9 @@ static void take_answer(struct hark_upstream *up)
 	up->has_answer = false;
 	up->stream.source.fd = hark_fd_take(&up->dial_fd);
 	if (up->dial.status != HARK_DIAL_OK || up->stream.source.fd < 0) {
-		fail(up, dial_reason(up->dial.status),
-		     up->dial.err ? strerror((int)up->dial.err) : "");
+		char detail[64];
+
+		fail(up, dial_reason(up->dial.status), dial_detail(&up->dial, detail, 64));
 		return;
 	}
 	up->info.family = up->dial.family;

@@ -78,6 +78,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
         22: "hosts",
         23: "note",
         24: "workspace_state",
+        25: "upstream_ca",
     },
     Kind.RUN_END: {
         4: "wait_status",
@@ -141,7 +142,16 @@ FIELDS: dict[Kind, dict[int, str]] = {
         12: "alpn",
         13: "resumed",
     },
-    Kind.DIAL: {4: "host", 5: "port", 6: "address", 7: "status", 8: "errno", 9: "conn"},
+    Kind.DIAL: {
+        4: "host",
+        5: "port",
+        6: "address",
+        7: "status",
+        8: "errno",
+        9: "conn",
+        10: "proxy",
+        11: "proxy_status",
+    },
     Kind.UPSTREAM: {
         4: "conn",
         5: "host",

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["field_lines", "field_names", "json_item", "kind_name", "text_item"]
 
 _ADDRESSES = frozenset(("src", "dst", "address", "server", "answers"))
-_DIGESTS = frozenset(("digest", "policy_digest", "workspace_state", "certificate", "root"))
+_DIGESTS = frozenset(
+    ("digest", "policy_digest", "workspace_state", "upstream_ca", "certificate", "root")
+)
 _DIGEST_AT = {"actor": 3, "entry": 5}  # where a list holds one
 _SHORT_DIGITS = 16
 

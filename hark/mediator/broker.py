@@ -2,15 +2,17 @@
 
 A forked child of the command line with its own user id. It takes DIAL from the mediator, looks the
 host index up in its own copy of the compiled table, resolves, checks the address, has the intent
-recorded and connects; the socket goes to the mediator. From netns M it answers the agent's DNS.
-Rules. It holds no secret and no file of the run. It never forwards a question of the agent. Every
-wait has a deadline, and the end of either control socket is its end.
+recorded and connects; the socket goes to the mediator. Where the policy names a proxy it asks that
+for a tunnel. From netns M it answers the agent's DNS.
+Rules. It holds no secret but the proxy's password, and no file of the run. It never forwards a
+question of the agent. Every wait has a deadline, and the end of either control socket is its end.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import os
 import select
 import socket
@@ -23,8 +25,9 @@ from typing import TYPE_CHECKING, NoReturn
 from hark import limits
 from hark.errors import HarkError
 from hark.mediator import dns
-from hark.mediator.dial import Attempt, Dial, Target
+from hark.mediator.dial import Attempt, Dial, Step, Target, Tunnel
 from hark.mediator.lookup import Lookups, Resolved, host_addresses
+from hark.mediator.proxy import connect_request
 from hark.policy import control, privileges
 from hark.policy.control import Channel, DialStatus, MsgType, PeerBroken, PeerClosed
 
@@ -51,7 +54,7 @@ class BrokerConfig:
     """What a broker is given: the table, ``--upstream``, and whom to become.
 
     ``resolve`` looks a name up; it may block, and is called in a thread. ``offline``: a replay's,
-    which answers the agent's DNS and has no network to dial from.
+    which answers the agent's DNS and has no network to dial from. ``proxy_auth``: user:password.
     """
 
     policy: CompiledPolicy
@@ -60,6 +63,7 @@ class BrokerConfig:
     gid: int
     resolve: Callable[[str], Resolved] = field(default=host_addresses)
     offline: bool = False
+    proxy_auth: bytes = field(default=b"", repr=False)
 
 
 def main(recorder: socket.socket, mediator: socket.socket, config: BrokerConfig) -> NoReturn:
@@ -176,7 +180,7 @@ class Broker:
         """Hand results to every dial that waits for the name."""
         for result in self.lookups.finished():
             for dial in list(self.dials):
-                if dial.host.name == result.name and not dial.attempts:
+                if dial.looked_up == result.name and not dial.attempts:
                     dial.resolved(result, time.monotonic_ns())
 
     def report(self, message: control.Message, ident: int = 0) -> None:
@@ -199,10 +203,26 @@ class Broker:
         deadline = now + limits.BROKER_DIAL_NS
         dial = Dial(ident, msg.conn, host, msg.port, deadline, reports=self)
         self.dials.append(dial)
-        if redirect := self.redirects.get(host.name):
+        if host.forward is not None:
+            service = Resolved(host.name, (packed(host.forward.address),))
+            dial.port = host.forward.target
+            dial.resolved(service, now)
+        elif redirect := self.redirects.get(host.name):
             dial.redirect(redirect, now)
-        elif not self.lookups.start(host.name):
-            dial.refuse(DialStatus.RESOLVE, errno.EAGAIN)
+        else:
+            self.look_up(dial, now)
+
+    def look_up(self, dial: Dial, now: int) -> None:
+        """Find the addresses to dial: the host's own, or those of the proxy."""
+        proxy = self.config.policy.policy.way_out.proxy
+        if proxy is not None and proxy.carries(dial.host.name):
+            request = connect_request(dial.host.name, dial.port, self.config.proxy_auth)
+            dial.tunnel = Tunnel(proxy.host, proxy.port, request)
+            if is_address(proxy.host):
+                dial.resolved(Resolved(proxy.host, (packed(proxy.host),)), now)
+                return
+        if not self.lookups.start(dial.looked_up):
+            dial.resolved(Resolved(dial.looked_up, (), errno.EAGAIN), now)
 
     def turn_down(self, ident: int, msg: control.Dial, status: DialStatus, err: int) -> None:
         """Refuse a dial before it begins: no row, no port, or too many."""
@@ -232,8 +252,8 @@ class Broker:
         if attempt.sock is not None:
             self.on_input(
                 attempt.sock.fileno(),
-                lambda: attempt.dial.writable(attempt, time.monotonic_ns()),
-                select.EPOLLOUT,
+                lambda: attempt.dial.ready(attempt, time.monotonic_ns()),
+                select.EPOLLIN if attempt.step is Step.ASKING else select.EPOLLOUT,
             )
 
     def forget(self, attempt: Attempt) -> None:
@@ -285,7 +305,18 @@ def event_of(
         port=port or dial.port,
         family=family,
         addr=address,
+        proxied=int(dial.tunnel is not None),
     )
+
+
+def is_address(host: str) -> bool:
+    """Whether a proxy is named by its address."""
+    return ":" in host or host.rpartition(".")[2].isdigit()
+
+
+def packed(address: str) -> bytes:
+    """Return the 4 or 16 bytes of an address. Raises ValueError for a name."""
+    return ipaddress.ip_address(address).packed
 
 
 def where(target: Target | None) -> tuple[bytes, int, int]:

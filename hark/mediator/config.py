@@ -36,6 +36,7 @@ class _Op(IntEnum):
     LIMIT = 5
     IDS = 6
     PLAY = 7
+    EXTRA_CA = 8
 
 
 class PortMode(IntEnum):
@@ -97,6 +98,7 @@ class MediatorConfig:
     """The whole table. ``ids``: (uid, gid) to drop to; None keeps the starter's, for tests.
 
     ``play``: a replay, with answers from the recorder (HARK_MSG_PLAY) and without a network.
+    ``extra_ca``: PEM of CAs that are trusted beside ``system_ca``.
     """
 
     hosts: tuple[HostEntry, ...]
@@ -105,6 +107,7 @@ class MediatorConfig:
     system_ca: str = SYSTEM_CA
     limits: Mapping[Limit, int] = field(default_factory=dict)
     play: bool = False
+    extra_ca: str = ""
 
 
 def config_of(
@@ -114,10 +117,11 @@ def config_of(
     ids: tuple[int, int],
     upstream_ca: Mapping[str, str] | None = None,
     play: bool = False,
+    extra_ca: str = "",
 ) -> MediatorConfig:
     """Return the mediator's table for a compiled policy.
 
-    ``upstream_ca``: host name to PEM text.
+    ``upstream_ca``: host name to PEM text. ``extra_ca``: PEM text for all others.
     """
     cas = upstream_ca or {}
     hosts = tuple(
@@ -145,7 +149,9 @@ def config_of(
         for secret in secrets
         if secret.binding.hosts
     )
-    return MediatorConfig(hosts=hosts, credentials=credentials, ids=ids, play=play)
+    return MediatorConfig(
+        hosts=hosts, credentials=credentials, ids=ids, play=play, extra_ca=extra_ca
+    )
 
 
 def encode(config: MediatorConfig) -> bytes:
@@ -159,6 +165,8 @@ def encode(config: MediatorConfig) -> bytes:
     ]
     items.append(_item(_Op.SYSTEM_CA, _text(config.system_ca)))
     items += [_item(_Op.LIMIT, pack("=IQ", which, n)) for which, n in config.limits.items()]
+    if config.extra_ca:
+        items.append(_item(_Op.EXTRA_CA, _text(config.extra_ca)))
     if config.play:
         items.append(_item(_Op.PLAY, b""))
     if config.ids is not None:

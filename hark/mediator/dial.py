@@ -16,13 +16,23 @@ from typing import TYPE_CHECKING, Protocol
 
 from hark import limits
 from hark.mediator.addresses import address_fault
+from hark.mediator.proxy import Answer
 from hark.policy.control import DialStatus
 
 if TYPE_CHECKING:
     from hark.mediator.lookup import Resolved
     from hark.policy.model import CompiledHost, Redirect
 
-__all__ = ["Attempt", "Dial", "Reports", "Target"]
+__all__ = ["Attempt", "Dial", "Reports", "Step", "Target", "Tunnel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """A proxy that carries a dial: the name it is looked up by, its port, what it is asked."""
+
+    name: str
+    port: int
+    request: bytes = field(repr=False)  # holds the proxy's password
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,7 @@ class Step(Enum):
 
     ASKED = auto()  # intent sent, not yet on disk
     CONNECTING = auto()
+    ASKING = auto()  # connected to a proxy, which was asked for a tunnel
     OVER = auto()
 
 
@@ -56,6 +67,7 @@ class Attempt:
     asked_ns: int
     step: Step = Step.ASKED
     sock: socket.socket | None = None
+    answer: Answer = field(default_factory=Answer)
 
 
 class Reports(Protocol):
@@ -65,7 +77,7 @@ class Reports(Protocol):
         """Ask for the intent to be recorded; returns the attempt, already known by its id."""
 
     def watch(self, attempt: Attempt) -> None:
-        """Call ``writable`` when the attempt's socket is."""
+        """Call ``ready`` when the attempt's socket is connected, or has an answer of the proxy."""
 
     def result(
         self, dial: Dial, target: Target | None, status: DialStatus, err: int, ident: int
@@ -81,7 +93,10 @@ class Reports(Protocol):
 
 @dataclass(slots=True)
 class Dial:
-    """A question of the mediator (``ident``) and what is being done about it. Times: monotonic."""
+    """A question of the mediator (``ident``) and what is being done about it. Times: monotonic.
+
+    ``tunnel``: the proxy in between; then the addresses are the proxy's.
+    """
 
     ident: int
     conn: int
@@ -89,6 +104,7 @@ class Dial:
     port: int
     deadline_ns: int
     reports: Reports
+    tunnel: Tunnel | None = None
     waiting: list[Target] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     next_ns: int = 0
@@ -101,17 +117,27 @@ class Dial:
         self.waiting = [Target(to.address, to.port)]
         self.try_next(now)
 
+    @property
+    def looked_up(self) -> str:
+        """The name whose addresses are dialled."""
+        return self.tunnel.name if self.tunnel else self.host.name
+
     def resolved(self, found: Resolved, now: int) -> None:
         """Check what the name resolved to, and try the first address that passes."""
         if self.over:
             return
+        proxied = self.tunnel is not None
         if not found.addresses:
-            self.refuse(DialStatus.RESOLVE, found.err or errno.ENOENT)
+            status = DialStatus.PROXY_UNREACHABLE if proxied else DialStatus.RESOLVE
+            self.refuse(status, found.err or errno.ENOENT)
             return
-        targets = [Target(raw, self.port) for raw in found.addresses]
-        good = [t for t in targets if not address_fault(t.address, private=self.host.private)]
+        port = self.tunnel.port if self.tunnel else self.port
+        private = proxied or self.host.private
+        targets = [Target(raw, port) for raw in found.addresses]
+        good = [t for t in targets if not address_fault(t.address, private=private)]
         if not good:
-            self.refuse(DialStatus.PRIVATE, errno.EACCES, targets[0])
+            status = DialStatus.PROXY_UNREACHABLE if proxied else DialStatus.PRIVATE
+            self.refuse(status, errno.EACCES, targets[0])
             return
         self.waiting = good[: limits.BROKER_ADDRESSES_MOST]
         self.try_next(now)
@@ -122,7 +148,12 @@ class Dial:
             self.next_ns = now + limits.BROKER_STAGGER_NS
             self.attempts.append(self.reports.intent(self, self.waiting.pop(0)))
         elif not any(attempt.step is not Step.OVER for attempt in self.attempts):
-            self.finish(DialStatus.CONNECT, self.last_err)
+            self.finish(self.unreached, self.last_err)
+
+    @property
+    def unreached(self) -> DialStatus:
+        """What it is called when no address took the connection."""
+        return DialStatus.PROXY_UNREACHABLE if self.tunnel else DialStatus.CONNECT
 
     def recorded(self, attempt: Attempt, now: int) -> None:
         """Connect: the intent is on disk."""
@@ -140,14 +171,58 @@ class Dial:
         else:
             self.failed(attempt, err, now)
 
-    def writable(self, attempt: Attempt, now: int) -> None:
-        """Take the socket: it is connected, or has failed."""
+    def ready(self, attempt: Attempt, now: int) -> None:
+        """Take the socket: it is connected, has failed, or has an answer of the proxy."""
         if attempt.sock is None or self.over:
+            return
+        if attempt.step is Step.ASKING:
+            self.answered(attempt, attempt.sock)
             return
         err = attempt.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if err:
             self.failed(attempt, err, now)
+        elif self.tunnel is not None:
+            self.ask(attempt, attempt.sock, self.tunnel.request, now)
+        else:
+            self.take(attempt)
+
+    def ask(self, attempt: Attempt, sock: socket.socket, request: bytes, now: int) -> None:
+        """Ask the proxy for a tunnel. One answer decides, so its other addresses are let go."""
+        self.waiting.clear()
+        for other in self.attempts:
+            if other is not attempt and other.step is not Step.OVER:
+                self.drop(other, DialStatus.PROXY_UNREACHABLE, errno.ECANCELED)
+        try:
+            sent = sock.send(request, socket.MSG_NOSIGNAL)
+        except OSError as error:
+            self.failed(attempt, error.errno or errno.EIO, now)
             return
+        if sent < len(request):  # a new socket's buffer holds far more
+            self.failed(attempt, errno.EMSGSIZE, now)
+            return
+        self.reports.forget(attempt)
+        attempt.step = Step.ASKING
+        self.reports.watch(attempt)
+
+    def answered(self, attempt: Attempt, sock: socket.socket) -> None:
+        """Read what the proxy says, and act when it is complete."""
+        try:
+            data = sock.recv(limits.PROXY_ANSWER_MAX_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        verdict = attempt.answer.feed(data)
+        if verdict is None:
+            return
+        if verdict.status is DialStatus.OK:
+            self.take(attempt)
+            return
+        self.drop(attempt, verdict.status, verdict.code)
+        self.finish(verdict.status, verdict.code, attempt.target)
+
+    def take(self, attempt: Attempt) -> None:
+        """Hand the connected socket on."""
         self.reports.forget(attempt)
         attempt.step = Step.OVER
         self.reports.result(self, attempt.target, DialStatus.OK, 0, attempt.ident)
@@ -157,7 +232,7 @@ class Dial:
     def failed(self, attempt: Attempt, err: int, now: int) -> None:
         """Note one address as failed, and go to the next at once."""
         self.last_err = err
-        self.drop(attempt, DialStatus.CONNECT, err)
+        self.drop(attempt, self.unreached, err)
         self.try_next(now)
 
     def drop(self, attempt: Attempt, status: DialStatus, err: int) -> None:
@@ -204,7 +279,7 @@ class Dial:
         self.waiting.clear()
         for attempt in self.attempts:
             if attempt.step is not Step.OVER:
-                lost = status if status is not DialStatus.OK else DialStatus.CONNECT
+                lost = status if status is not DialStatus.OK else self.unreached
                 self.drop(attempt, lost, err or errno.ECANCELED)
         if not self.attempts and status in (DialStatus.TIMEOUT, DialStatus.UNRECORDED):
             self.reports.result(self, target, status, err, 0)

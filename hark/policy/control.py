@@ -111,6 +111,11 @@ class DialStatus(IntEnum):
     CONNECT = 4
     TIMEOUT = 5
     UNRECORDED = 6
+    PROXY_UNREACHABLE = 7
+    PROXY_AUTH = 8
+    PROXY_REFUSED = 9
+    PROXY_FAILED = 10
+    PROXY_BROKEN = 11
 
 
 class SealedFlag(IntEnum):
@@ -414,7 +419,7 @@ class DialEvent(Message):
     """The broker is about to connect (DIAL_INTENT) or has tried (DIAL_RESULT)."""
 
     TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.DIAL_INTENT, MsgType.DIAL_RESULT)
-    LAYOUT: ClassVar[str] = "QQIIIHH16s"
+    LAYOUT: ClassVar[str] = "QQIIIHH16sI4x"
     STRUCT: ClassVar[str] = "hark_msg_dial_intent"
     type: MsgType
     boot_ns: int
@@ -425,6 +430,7 @@ class DialEvent(Message):
     port: int
     family: int
     addr: bytes
+    proxied: int = 0
 
     @property
     def kind(self) -> MsgType:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from ulid import ULID
 
-    from hark.policy.model import CompiledSecret
+    from hark.policy.model import CompiledSecret, WayOut
 
-__all__ = ["Secret", "load_secrets", "mint_placeholder"]
+__all__ = ["Secret", "load_proxy_auth", "load_secrets", "mint_placeholder"]
 
 DELETE = 0x7F
 
@@ -92,4 +92,34 @@ def value_fault(value: bytes) -> str:
         return f"is longer than {limits.SECRET_MAX_BYTES} bytes"
     if value.startswith(b"hark-placeholder-"):
         return "is itself a placeholder"
+    return ""
+
+
+def load_proxy_auth(way: WayOut, outer: Mapping[bytes, bytes]) -> bytes:
+    """Read ``user:password`` for the policy's proxy; empty where it wants none.
+
+    Raises PolicyError, naming the variable and never its value.
+    """
+    name = way.proxy.auth if way.proxy else ""
+    if not name:
+        return b""
+    value = outer.get(name.encode(), b"")
+    fault = auth_fault(value) if value else "is not set in hark's environment"
+    if fault:
+        raise PolicyError(
+            "there are no credentials for the proxy",
+            f"the variable {name} {fault}",
+            f"put user:password into it; sudo --preserve-env={name} hark run ...",
+        )
+    return value
+
+
+def auth_fault(value: bytes) -> str:
+    """Say why ``value`` is no ``user:password`` (RFC 7617 section 2); empty when it is one."""
+    if any(byte < ord(" ") or byte == DELETE for byte in value):
+        return "holds a control character, such as a line end"
+    if b":" not in value:
+        return "holds no colon between user and password"
+    if len(value) > limits.PROXY_AUTH_MAX_BYTES:
+        return f"is longer than {limits.PROXY_AUTH_MAX_BYTES} bytes"
     return ""

@@ -135,7 +135,8 @@ class SessionInputs:
     and ``output`` are for messages only. ``netns_cookie`` comes from HARK_MSG_NET_READY. ``launch``
     was not told GO yet. ``written``: the layers whose folders come with HARK_MSG_EXITED, in their
     order. ``children``: whom this process is the parent of. ``player``: a replay. ``sealed``:
-    what hark-launch is told to do with the bundle and the run's folder.
+    what hark-launch is told to do with the bundle and the run's folder. ``proxy``: host and port of
+    the policy's proxy.
     """
 
     writer: Writer
@@ -157,6 +158,7 @@ class SessionInputs:
     children: Children = field(default_factory=Children)
     player: Player | None = None
     sealed: int = control.SealedFlag.PUBLISH
+    proxy: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

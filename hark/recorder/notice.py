@@ -78,6 +78,10 @@ _HINTS = {
     "client_silent": "the client connected and sent nothing",
     "upstream_certificate": "if the host has a private CA, name it with --upstream-ca FILE",
     "dial_resolve": "the name does not resolve on this host",
+    "proxy_unreachable": "check proxy in [upstream] of the policy",
+    "proxy_auth": "check auth in [upstream]: its variable holds user:password",
+    "proxy_refused": "the proxy in [upstream] does not allow this host; reach it by no_proxy?",
+    "proxy_broken": "what proxy in [upstream] names does not answer as an HTTP proxy",
     "dial_unrecorded": "the recording failed, so the dial was not made",
 }
 

@@ -125,6 +125,7 @@ def _broker(
         uid=slot.broker,
         gid=slot.broker,
         offline=offline,
+        proxy_auth=run.proxy_auth,
     )
     broker.main(sock, mediator, config)
 
@@ -146,7 +147,14 @@ def _mediator(
 ) -> MediatorProcess:
     roots = {r.host: run.upstream_ca.decode() for r in run.redirects} if run.upstream_ca else None
     ids = (slot.mediator, slot.mediator)
-    config = config_of(run.policy, run.secrets, ids=ids, upstream_ca=roots, play=is_replay)
+    config = config_of(
+        run.policy,
+        run.secrets,
+        ids=ids,
+        upstream_ca=roots,
+        play=is_replay,
+        extra_ca=run.extra_ca.decode(),
+    )
     return MediatorProcess(config, broker)
 
 

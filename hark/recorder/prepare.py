@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from hark.policy.layers import load_policy
 from hark.policy.model import TIERS
 from hark.policy.person import Person, find_person
 from hark.policy.privileges import acting_as
-from hark.policy.secrets import Secret, load_secrets
+from hark.policy.secrets import Secret, load_proxy_auth, load_secrets
 from hark.recorder.ahead import require_root
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ class Paths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A run that was decided, and of which nothing exists yet. ``development``: HARK_DEV=1."""
+    """A run that was decided, and of which nothing exists yet. ``development``: HARK_DEV=1.
+
+    ``upstream_ca``: PEM of --upstream-ca; ``extra_ca``: of the policy's [upstream].
+    """
 
     run: ULID
     command: tuple[bytes, ...]
@@ -92,6 +95,8 @@ class Prepared:
     environment: tuple[tuple[bytes, bytes], ...]
     redirects: tuple[Redirect, ...]
     upstream_ca: bytes
+    extra_ca: bytes
+    proxy_auth: bytes = field(repr=False)
     capabilities: Capabilities
     destination: Destination
     key_fd: int
@@ -128,6 +133,7 @@ def prepare(
         paths = paths_of(options.command, policy, person, cwd, outer)
         destination = open_destination(options.out, run)
         upstream_ca = read_roots(options.upstream_ca)
+        extra_ca = read_roots(extra_ca_path(policy, person))
         key_fd = open_key(options.key)
     return Prepared(
         run=run,
@@ -140,6 +146,8 @@ def prepare(
         environment=with_path(agent_environment(policy, person, outer, secrets), paths.search),
         redirects=redirects_of(options, policy),
         upstream_ca=upstream_ca,
+        extra_ca=extra_ca,
+        proxy_auth=load_proxy_auth(policy.policy.way_out, outer),
         capabilities=ahead.capabilities() if ahead is not None else probed(),
         destination=destination,
         key_fd=key_fd,
@@ -275,8 +283,14 @@ def open_destination(out: Path | None, run: ULID) -> Destination:
     return Destination(fd=fd, name=path.name, shown=str(path))
 
 
+def extra_ca_path(policy: CompiledPolicy, person: Person) -> Path | None:
+    """Return the file that ``ca`` of [upstream] names."""
+    path = policy.policy.way_out.ca
+    return Path(expand_path(path, person)) if path else None
+
+
 def read_roots(path: Path | None) -> bytes:
-    """Read ``--upstream-ca``: PEM certificates."""
+    """Read PEM certificates: ``--upstream-ca``, or ``ca`` of [upstream]."""
     if path is None:
         return b""
     try:

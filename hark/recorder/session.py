@@ -91,7 +91,9 @@ class Session:
     ) -> None:
         self._in = inputs
         self._clock = clock
-        self._merger = Merger(Names(inputs.hosts, inputs.secrets), inputs.netns_cookie)
+        self._merger = Merger(
+            Names(inputs.hosts, inputs.secrets, inputs.proxy), inputs.netns_cookie
+        )
         self._digests = Digests(self._ask_exe)
         self._selector = selectors.DefaultSelector()
         # Streams that can wait have a selector of their own, so that a pause does not spin.

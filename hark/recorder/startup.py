@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import blake3
+
 from hark import __version__, limits
 from hark.bundle.events import Kind
 from hark.bundle.format import Header
@@ -159,9 +161,16 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
                 written=written,
                 children=Children(parties.pids | {"launch": launcher.pid}),
                 player=replay.player if replay is not None else None,
+                proxy=_proxy(run),
                 sealed=_sealed(replay),
             )
         ).run()
+
+
+def _proxy(run: Prepared) -> str | None:
+    """Return host and port of the policy's proxy."""
+    proxy = run.policy.policy.way_out.proxy
+    return proxy.shown if proxy is not None else None
 
 
 def _sealed(replay: Replay | None) -> int:
@@ -404,6 +413,7 @@ def _run_start(run: Prepared, slot: Slot, workspace: bytes | None) -> dict[int, 
             21: run.development,
             22: [host.name for host in run.policy.hosts],
             24: workspace,
+            25: blake3.blake3(run.extra_ca).digest() if run.extra_ca else None,
         }
     )
 

@@ -61,7 +61,10 @@ def request_line(raw: bytes) -> tuple[bytes, bytes] | None:
 class Names:
     """The policy's tables, by the indexes that records carry."""
 
-    def __init__(self, hosts: tuple[str, ...], secrets: tuple[str, ...]) -> None:
+    def __init__(
+        self, hosts: tuple[str, ...], secrets: tuple[str, ...], proxy: str | None = None
+    ) -> None:
+        self.proxy = proxy  # host and port, where the policy names one
         self._hosts = hosts
         self._known = frozenset(hosts)
         self._secrets = secrets
@@ -268,14 +271,17 @@ def dial(message: control.DialEvent, names: Names) -> Payload:
     status = "dialling"
     if message.type is control.MsgType.DIAL_RESULT:
         status = _DIAL_STATUS.get(message.status, f"status {message.status}")
+    answered = message.status >= control.DialStatus.PROXY_AUTH
     return compact(
         {
             4: names.host(message.host),
             5: message.port,
             6: family_address(message.family, message.addr),
             7: status,
-            8: message.err or None,
+            8: message.err or None if not answered else None,
             9: message.conn or None,
+            10: names.proxy if message.proxied else None,
+            11: message.err or None if answered else None,
         }
     )
 

@@ -104,6 +104,8 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
         environment=environment,
         redirects=(),
         upstream_ca=b"",
+        extra_ca=b"",
+        proxy_auth=b"",
         capabilities=probe(),
         destination=destination,
         key_fd=key_fd,

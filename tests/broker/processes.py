@@ -72,6 +72,7 @@ class BrokerProcess:
         policy: str,
         redirects: tuple[Redirect, ...] = (),
         resolve: Callable[[str], Resolved] | None = None,
+        proxy_auth: bytes = b"",
     ) -> None:
         recorder, theirs_r = socket_pair()
         mediator, theirs_m = socket_pair()
@@ -81,6 +82,7 @@ class BrokerProcess:
             recorder.close()
             mediator.close()
             more = {"resolve": resolve} if resolve else {}
+            more["proxy_auth"] = proxy_auth
             broker.main(
                 theirs_r,
                 theirs_m,
