@@ -19,6 +19,8 @@ from hark.locations import RUNS
 if TYPE_CHECKING:
     import argparse
 
+    from hark.replay.rules import Rules
+
 __all__ = ["configure", "run"]
 
 
@@ -45,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replay a stranger's recording: folder, person and policy are yours",
     )
+    add("--rules", metavar="FILE", help="volatile and telemetry rules of this policy, not its own")
     add("--policy", metavar="FILE", help="with --untrusted: what the agent may do")
     add("--as", dest="person", metavar="USER", help="with --untrusted: whose files")
     add("--sign-with", metavar="FILE", help="sign the replay's bundle with this key")
@@ -67,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
         bundle = Bundle.open(path)
     with bundle:
         with acting_as(person):
-            recording = parent.load(bundle, trust, untrusted=args.untrusted)
+            rules = _rules(args)
+            recording = parent.load(bundle, trust, untrusted=args.untrusted, rules=rules)
         outcome = session.replay(
             recording,
             ReplayOptions(
@@ -88,6 +92,17 @@ def run(args: argparse.Namespace) -> int:
     if outcome.result.published and args.out:
         sys.stderr.write(f"hark: recorded {outcome.result.path}\n")
     return 0 if outcome.holds(strict=args.strict) else 1
+
+
+def _rules(args: argparse.Namespace) -> Rules | None:
+    """Return what is not compared: the operator's word before the recording's."""
+    from hark.policy.layers import read_policy  # noqa: PLC0415 - when it is needed
+    from hark.replay.rules import BUILTIN  # noqa: PLC0415
+
+    chosen = args.rules or (args.policy if args.untrusted else None)
+    if chosen is not None:
+        return BUILTIN.with_policy(read_policy(Path(chosen)))
+    return BUILTIN if args.untrusted else None
 
 
 def _outputs(args: argparse.Namespace) -> tuple[int, int]:

@@ -14,6 +14,7 @@ import blake3
 
 from hark import limits
 from hark.errors import InputError, PolicyError
+from hark.policy.comparison import rule_lines
 from hark.policy.model import (
     HTTPS_PORT,
     TABLE_VERSION,
@@ -187,6 +188,7 @@ def canonical_text(policy: Policy) -> str:
             *forward_lines(policy.forwards),
             *secret_lines(policy.secrets),
             *host_lines(policy.hosts),
+            *rule_lines(policy.volatile, policy.telemetry, text),
             "",
         ]
     )

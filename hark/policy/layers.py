@@ -24,7 +24,7 @@ from hark.policy.privileges import acting_as
 if TYPE_CHECKING:
     from hark.policy.person import Person
 
-__all__ = ["PROJECT_POLICY", "apply_layer", "join_layers", "load_policy"]
+__all__ = ["PROJECT_POLICY", "apply_layer", "join_layers", "load_policy", "read_policy"]
 
 PROJECT_POLICY = "hark.toml"
 
@@ -60,6 +60,15 @@ def load_policy(
         if data is not None
     }
     return join_layers(**layers)
+
+
+def read_policy(path: Path) -> Policy:
+    """Read one policy file by itself; the caller acts as whoever may read it."""
+    data = read_policy_file(path, may_wait=True)
+    if data is None:
+        raise PolicyError(f"there is no policy file {path}", "", "check the path")
+    layer = parse_layer(data, source=str(path), folder=str(path.absolute().parent))
+    return apply_layer(Policy(), layer)
 
 
 def join_layers(
@@ -102,6 +111,10 @@ def check_tightening(base: Policy, new: Policy, layer: Layer) -> None:
         more = set(getattr(new, name)) - set(getattr(base, name))
         if more:
             refuse(layer, name, f"adds {min(more)!r}")
+    for name in ("volatile", "telemetry"):
+        more = set(getattr(new, name)) - set(getattr(base, name))
+        if more:
+            refuse(layer, name, f"adds the rule {min(rule.name for rule in more)!r}")
     for binding in new.secrets:
         if not any(within(binding, new, other, base) for other in base.secrets):
             refuse(layer, "secrets", f"binds {binding.name!r} more widely")

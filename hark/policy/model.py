@@ -15,6 +15,7 @@ from typing import Literal
 __all__ = [
     "BROAD_HEADERS",
     "FORWARD_DOMAIN",
+    "HEX",
     "HTTPS_PORT",
     "HTTP_PORT",
     "TABLE_VERSION",
@@ -29,7 +30,9 @@ __all__ = [
     "Proxy",
     "Redirect",
     "SecretBinding",
+    "Telemetry",
     "Tier",
+    "Volatile",
     "WayOut",
     "Workspace",
 ]
@@ -42,6 +45,7 @@ HTTP_PORT = 80
 FORWARD_DOMAIN = "hark.internal"
 
 TABLE_VERSION = 2  # raised when the meaning of CompiledHost or CompiledSecret changes
+HEX = "0123456789abcdef"
 
 Workspace = Literal["overlay", "direct"]
 Tier = Literal["record", "contain", "full"]
@@ -102,6 +106,35 @@ class Limits:
     memory: int | None = None
     tmp: int | None = None
     open_files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Requests whose bodies a replay does not compare. ``path`` may hold ``*``; without query."""
+
+    name: str
+    host: str
+    path: str
+    method: str = "POST"
+
+
+@dataclass(frozen=True, slots=True)
+class Volatile:
+    """A value that a replay does not compare: all of it, or ``length`` characters behind ``after``.
+
+    About a request: ``host``, ``path`` and ``field``, a field name of the identity; both may hold
+    ``*``. Or about an ``output`` stream, or the content of each written ``file`` (``*`` allowed).
+    """
+
+    name: str
+    host: str = ""
+    path: str = ""
+    field: str = ""
+    after: str = ""
+    length: int = 0
+    alphabet: str = HEX
+    output: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +213,8 @@ class Policy:
     way_out: WayOut = field(default_factory=WayOut)
     forwards: tuple[Forward, ...] = ()
     from_presets: tuple[str, ...] = ()
+    volatile: tuple[Volatile, ...] = ()
+    telemetry: tuple[Telemetry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,13 @@ from msgspec import UNSET, UnsetType
 
 from hark import limits
 from hark.policy.checked import MAX_PORT, file_path, host_name, unique, variable
+from hark.policy.comparison import (
+    RULE_TABLES,
+    TelemetryTable,
+    VolatileTable,
+    check_telemetry,
+    check_volatile,
+)
 from hark.policy.model import (
     BROAD_HEADERS,
     FORWARD_DOMAIN,
@@ -106,6 +113,8 @@ class PolicyFile(msgspec.Struct, forbid_unknown_fields=True):
     forward: dict[str, Any] | UnsetType = UNSET  # values: ForwardTable, converted one by one
     preset: list[str] | UnsetType = UNSET
     from_presets: list[str] | UnsetType = UNSET
+    volatile: list[VolatileTable] | UnsetType = UNSET
+    telemetry: list[TelemetryTable] | UnsetType = UNSET
 
 
 TABLES: dict[str | int, tuple[str, type[msgspec.Struct]]] = {
@@ -114,12 +123,15 @@ TABLES: dict[str | int, tuple[str, type[msgspec.Struct]]] = {
     "limits": ("[limits]", LimitsTable),
     "upstream": ("[upstream]", UpstreamTable),
     "forward": ("[forward.NAME]", ForwardTable),
+    **RULE_TABLES,
 }
 
 
 HINTS = {
     "host": "write [[host]], with two brackets, once for each host",
+    "telemetry": "write [[telemetry]], with two brackets, once for each rule",
     "tier": f"one of {', '.join(TIERS)}",
+    "volatile": "write [[volatile]], with two brackets, once for each rule",
     "workspace": "one of overlay, direct",
     "secrets": 'write [secrets] and below it name = "VARIABLE"',
 }
@@ -421,4 +433,6 @@ FIELDS: tuple[tuple[str, str, Callable[[Any, Source], Any]], ...] = (
     ("upstream", "way_out", check_upstream),
     ("forward", "forwards", check_forwards),
     ("from_presets", "from_presets", check_from_presets),
+    ("volatile", "volatile", check_volatile),
+    ("telemetry", "telemetry", check_telemetry),
 )

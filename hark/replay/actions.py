@@ -33,7 +33,7 @@ from hark.replay.spawn import UNKNOWN, Spawn
 from hark.replay.tokens import InputScanner, Masker, Ownership
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from hark.replay.bodies import Decoder
 
@@ -123,6 +123,7 @@ class Action:
     lineage: bytes | None = None
     exchange: int | None = None
     last_input: str = ""
+    thread: tuple[int, int] | None = None  # process and thread, by their ids in the recording
 
     def light(self) -> Action:
         """Return it without its fields."""
@@ -261,15 +262,10 @@ class Extractor:
         if event.payload is None:
             raise InputError("this recording cannot be compared", f"event {event.seq} was redacted")
         if event.kind not in _BESIDE:
-            yield from self._settle(event.kind, event.payload)
+            yield from _guarded(event.seq, self._settle(event.kind, event.payload))
         handler = self._handlers.get(event.kind)
         if handler is not None:
-            try:
-                yield from handler(event.seq, event.payload)
-            except _MALFORMED as error:
-                raise BundleInvalid(
-                    f"event {event.seq} does not hold what its kind demands", repr(error)
-                ) from error
+            yield from _guarded(event.seq, handler(event.seq, event.payload))
         elif event.kind not in _IGNORED:
             raise InputError(
                 "this recording cannot be compared",
@@ -279,7 +275,8 @@ class Extractor:
 
     def finish(self) -> Iterator[Step]:
         """Yield what a recording that ends here still means."""
-        yield from self._settle(0, {})
+        seq = self._waiting.seq if self._waiting else 0
+        yield from _guarded(seq, self._settle(0, {}))
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -326,9 +323,15 @@ class Extractor:
         output = self._outputs[stream]
         text = output.finish()
         name = _OUTPUTS[stream]
-        size = Field("length", str(output.length))
-        fields = [Field("stream", name), size, text]
-        identity = self._plain(ActionKind.OUTPUT, f"{name}, {output.length} bytes", fields)
+        title = f"{name}, {output.length} bytes"
+        sent = [Field("stream", name), Field("length", str(output.length)), text]
+        rules = self._rules.of_output(name)
+        values = [rules.apply(item.name, item.value) for item in sent]
+        if rules.used:
+            fields = [Field(item.name, value) for item, value in zip(sent, values, strict=True)]
+            identity = self._plain(ActionKind.OUTPUT, title, fields, sent, rules.used)
+            return self._action(output.seq, identity, None)
+        identity = self._plain(ActionKind.OUTPUT, title, sent)
         identity = replace(
             identity,
             tokens=(*output.masker.tokens, *identity.tokens),
@@ -386,8 +389,23 @@ class Extractor:
         shown = self._placed(folder)
         place = [Field("folder", text_of(shown)), Field("complete", str(p.get(8)))]
         title = f"{p[6]} changes in {text_of(shown)}"
-        identity = self._plain(ActionKind.WRITES, title, [*place, *fields])
+        sent = [*place, *fields]
+        named, used = self._without_content(sent)
+        identity = self._plain(ActionKind.WRITES, title, named, sent, used)
         yield self._action(seq, identity, None)
+
+    def _without_content(self, fields: list[Field]) -> tuple[list[Field], list[str]]:
+        """Drop size and digest of files that a volatile rule names; return the names used."""
+        out, used = [], []
+        for item in fields:
+            rule = self._rules.of_file(item.name.removeprefix("path "))
+            if rule is None or not item.name.startswith("path "):
+                out.append(item)
+                continue
+            what = item.value.split(" ")[:2]  # change and type
+            out.append(Field(item.name, f"{' '.join(what)} \0volatile:{rule}\0"))
+            used.append(rule)
+        return out, used
 
     def _signal(self, seq: int, p: dict[int, Any]) -> Iterator[Step]:
         if p.get(5) != "seccomp":
@@ -608,8 +626,17 @@ class Extractor:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _plain(self, kind: ActionKind, title: str, fields: list[Field]) -> Identity:
-        return plain_identity(kind, title, fields, self.ownership, self._rules)
+    def _plain(
+        self,
+        kind: ActionKind,
+        title: str,
+        fields: list[Field],
+        sent: Sequence[Field] = (),
+        volatile: Sequence[str] = (),
+    ) -> Identity:
+        return plain_identity(
+            kind, title, fields, self.ownership, self._rules, sent=sent, volatile=volatile
+        )
 
     def _raw(self, value: Any) -> bytes:
         """Return a name, path or word; long ones stand in the chunk store like any bytes."""
@@ -649,7 +676,17 @@ class Extractor:
             lineage=self._spawn.lineage(actor),
             exchange=exchange,
             last_input=self._last.get(self._spawn.process_path(actor), self._last_any),
+            thread=(int(actor[0]), int(actor[1])) if actor else None,
         )
+
+
+def _guarded(seq: int, steps: Iterator[Step]) -> Iterator[Step]:
+    try:
+        yield from steps
+    except _MALFORMED as error:
+        raise BundleInvalid(
+            f"event {seq} does not hold what its kind demands", repr(error)
+        ) from error
 
 
 def _is_outside(reason: str) -> bool:

@@ -8,11 +8,12 @@ the ones that a divergence shows.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hark.bundle.events import Kind
 from hark.bundle.reader import Bundle
 from hark.errors import InputError
+from hark.policy.parse import parse_layer
 from hark.replay.actions import Action, Extractor
 from hark.replay.rules import BUILTIN, Rules, is_real_clock
 from hark.replay.verdict import History, Verdict, judge
@@ -27,16 +28,24 @@ if TYPE_CHECKING:
 __all__ = ["compare", "history", "rules_of", "steps"]
 
 
-def rules_of(*bundles: Bundle, rules: Rules = BUILTIN) -> Rules:
-    """Return ``rules`` with the clock of the bundles: real when it was real in one of them."""
-    modes = [_determinism(bundle) for bundle in bundles]
+def rules_of(recorded: Bundle, *others: Bundle, rules: Rules | None = None) -> Rules:
+    """Return ``rules``, else the built-in ones and those of the recorded policy.
+
+    The clock is that of the bundles: real when it was real in one of them.
+    """
+    starts = [_start(bundle) for bundle in (recorded, *others)]
+    if rules is None:
+        text = str(starts[0].get(6) or "").encode()
+        layer = parse_layer(text, source="the recorded policy", folder="/")
+        rules = BUILTIN.with_policy(layer.policy)
+    modes = [str(start.get(11, "off")) for start in starts]
     return replace(rules, real_times=any(is_real_clock(mode) for mode in modes))
 
 
-def _determinism(bundle: Bundle) -> str:
+def _start(bundle: Bundle) -> dict[int, Any]:
     for event in bundle.events(Kind.RUN_START):
         if event.payload is not None:
-            return str(event.payload.get(11, "off"))
+            return event.payload
     raise InputError("this recording cannot be compared", "it has no start")
 
 
@@ -78,10 +87,12 @@ def compare(
     recorded: Bundle | str | os.PathLike[str],
     now: Bundle | str | os.PathLike[str],
     *,
-    rules: Rules = BUILTIN,
+    rules: Rules | None = None,
     order: bool = True,
 ) -> Verdict:
     """Say whether two recordings did the same; ``order`` as ``verdict.judge`` has it.
+
+    ``rules``: instead of the built-in ones and the recorded policy's.
 
     Raises ``BundleInvalid`` for a file that cannot be read, ``InputError`` for one that cannot be
     compared (redacted, or with kinds of a later version).

@@ -10,8 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -120,7 +119,6 @@ class _Sealer:
     """Hashes fields at the two levels."""
 
     masker: Masker
-    volatile: Counter[str] = field(default_factory=Counter)
 
     def seal(self, kind: ActionKind, fields: Sequence[Field]) -> tuple[bytes, bytes]:
         plain, masked = bytearray([kind]), bytearray([kind])
@@ -139,20 +137,34 @@ class _Sealer:
 
 
 def plain_identity(
-    kind: ActionKind, title: str, fields: Sequence[Field], ownership: Ownership, rules: Rules
+    kind: ActionKind,
+    title: str,
+    fields: Sequence[Field],
+    ownership: Ownership,
+    rules: Rules,
+    *,
+    sent: Sequence[Field] = (),
+    volatile: Sequence[str] = (),
 ) -> Identity:
-    """Return the identity of an action that has no looser form than its fields."""
+    """Return the identity of an action that has no looser form than its fields.
+
+    ``volatile``: names of the rules that were used on ``fields``; then ``sent`` is without them.
+    """
     masker = Masker(ownership, times=rules.real_times)
     normalised, renamed = _Sealer(masker).seal(kind, fields)
+    strict = normalised
+    if volatile:
+        strict = _Sealer(Masker(ownership)).seal(kind, sent)[0]
     return Identity(
         kind=kind,
         title=title,
-        strict=normalised,
+        strict=strict,
         normalised=normalised,
         renamed=renamed,
         name=renamed,
         fields=tuple(fields),
         tokens=tuple(masker.tokens),
+        volatile=tuple(sorted(volatile)),
         times=masker.times,
     )
 
@@ -289,7 +301,8 @@ class Canonicaliser:
         whole += [Field("refused", refused)] if refused else []
         whole += [] if is_whole else [Field("body end", "missing")]
         sealer = _Sealer(self._masker())
-        fields = self._without_volatile(whole, sealer)
+        rules = self._rules.of_request(self.host, self.path)
+        fields = [_replaced(item, rules.apply(item.name, item.value)) for item in whole]
         normalised, renamed = sealer.seal(ActionKind.REQUEST, fields)
         return Identity(
             kind=ActionKind.REQUEST,
@@ -303,7 +316,7 @@ class Canonicaliser:
             dropped=tuple(dropped),
             forms=self._forms(body.form),
             telemetry=self.telemetry,
-            volatile=tuple(sorted(sealer.volatile.elements())),
+            volatile=tuple(sorted(rules.used)),
             times=sealer.masker.times,
         )
 
@@ -342,19 +355,6 @@ class Canonicaliser:
                 kept.append((name, value))
         return list(numbered(sorted(kept, key=lambda pair: pair[0]), "header")), dropped
 
-    def _without_volatile(self, fields: list[Field], sealer: _Sealer) -> list[Field]:
-        rules = self._rules.volatile_of(self.host, self.path)
-        out = []
-        for item in fields:
-            value = item.value
-            for rule in rules:
-                left = rule.apply(item.name, value)
-                if left is not None:
-                    value = left
-                    sealer.volatile[rule.name] += 1
-            out.append(item if value is item.value else Field(item.name, value, whole=item.whole))
-        return out
-
     def _forms(self, form: str) -> tuple[tuple[str, bytes], ...]:
         lines = [line for name, _, line in self._lines if header_rule(name) is None]
         return (
@@ -362,6 +362,10 @@ class Canonicaliser:
             ("header-form", blake3(framed(*lines)).digest()),
             (f"body-form:{form}", self._body_hash.digest()),
         )
+
+
+def _replaced(item: Field, value: str) -> Field:
+    return item if value is item.value else Field(item.name, value, whole=item.whole)
 
 
 def _authority(
@@ -408,11 +412,14 @@ def ignored(recorded: Identity, now: Identity) -> tuple[str, ...]:
     """
     if recorded.strict == now.strict:
         return ()
+    if now.kind is not ActionKind.REQUEST:
+        return tuple(sorted({f"volatile:{name}" for name in (*recorded.volatile, *now.volatile)}))
     rules = {f"{rule} {quoted(name)}" for name, _, rule in set(recorded.dropped) ^ set(now.dropped)}
     if recorded.telemetry and recorded.telemetry == now.telemetry:
         rules.add(f"telemetry:{recorded.telemetry}")
+    volatile = {f"volatile:{name}" for name in (*recorded.volatile, *now.volatile)}
     for (rule, a), (other, b) in zip(recorded.forms, now.forms, strict=False):
-        if a != b:
+        if a != b and not volatile:  # where a value differs, the form does too
             rules.add(rule if rule == other else f"{rule} {other}")
-    rules |= {f"volatile:{name}" for name in (*recorded.volatile, *now.volatile)}
+    rules |= volatile
     return tuple(sorted(rules or {"header-form"}))

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from hark import limits
-from hark.replay.identity import ActionKind, Difference, differences, ignored
+from hark.replay.identity import Difference, differences, ignored
 from hark.replay.renaming import Renames
 from hark.replay.spawn import UNKNOWN
 
@@ -74,9 +74,7 @@ class Tally:
             return
         if level == Level.STRICT:
             return
-        needed: tuple[str, ...] = ()
-        if now.kind == ActionKind.REQUEST:
-            needed = ignored(recorded, now)
+        needed = ignored(recorded, now)
         has_times = False
         if level == Level.RENAMED:
             # Where an id or a time differs, the form differs too, and that is no rule's doing.

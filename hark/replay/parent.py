@@ -139,9 +139,13 @@ def load(
     trust: Trust,
     *,
     untrusted: bool = False,
+    rules: Rules | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Parent:
-    """Verify all of a bundle, then read it. Raises HarkError for one that cannot be replayed."""
+    """Verify all of a bundle, then read it. Raises HarkError for one that cannot be replayed.
+
+    ``rules``: what is not compared, instead of what the recorded policy says.
+    """
     report = bundle.verify(trust, progress=progress)
     if report.verdict not in (Verdict.VERIFIED, Verdict.TRUNCATED):
         raise BundleInvalid(
@@ -163,15 +167,17 @@ def load(
     if report.header is None:
         raise BundleInvalid("the recording does not verify", "it has no header")
     run = ULID(report.header.run_id)
-    return read(bundle, run, is_sealed=report.verdict is Verdict.VERIFIED)
+    return read(bundle, run, is_sealed=report.verdict is Verdict.VERIFIED, rules=rules)
 
 
-def read(bundle: Bundle, run: ULID, *, is_sealed: bool = True) -> Parent:
+def read(
+    bundle: Bundle, run: ULID, *, is_sealed: bool = True, rules: Rules | None = None
+) -> Parent:
     """Read a verified bundle. Raises InputError for what cannot be replayed."""
-    rules = rules_of(bundle)
-    parent = Parent(bundle, run, {}, rules, is_sealed)
+    chosen = rules_of(bundle, rules=rules)
+    parent = Parent(bundle, run, {}, chosen, is_sealed)
     reading = _Reading(parent)
-    extractor = Extractor(bundle.read_body, rules)
+    extractor = Extractor(bundle.read_body, chosen)
     for event in bundle.events():
         for step in extractor.feed(event):
             if isinstance(step, Action):

@@ -7,11 +7,21 @@ the agent sends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["BUILTIN", "Rules", "Telemetry", "Volatile", "header_rule", "is_real_clock"]
+from hark.policy.model import Telemetry, Volatile
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hark.policy.model import Policy
+
+__all__ = ["BUILTIN", "FieldRules", "Rules", "Telemetry", "Volatile"]
+__all__ += ["header_rule", "is_real_clock"]
+
+_R = TypeVar("_R", bound=Telemetry | Volatile)
 VERSION = 1  # of the built-in telemetry rules and the header lists
 
 
@@ -65,55 +75,25 @@ def _glob(pattern: str, text: str) -> bool:
     return fnmatchcase(text, pattern.replace("[", "[[]").replace("?", "[?]"))
 
 
-@dataclass(frozen=True, slots=True)
-class Telemetry:
-    """Requests whose bodies are not compared. ``path`` may hold ``*``; it excludes the query."""
-
-    name: str
-    host: str
-    path: str
-    method: str = "POST"
-
-    def covers(self, method: str, host: str, path: str) -> bool:
-        """Whether a request is this telemetry."""
-        return (method, host) == (self.method, self.host) and _glob(self.path, path)
+def covers(rule: Telemetry, method: str, host: str, path: str) -> bool:
+    """Whether a request is what a telemetry rule speaks of."""
+    return (method, host) == (rule.method, rule.host) and _glob(rule.path, path)
 
 
-@dataclass(frozen=True, slots=True)
-class Volatile:
-    """A value that is not compared: a whole field, or ``length`` characters behind ``after``.
-
-    ``field`` is a field name of the identity and may hold ``*``, as in ``body $.metadata.*``.
-    """
-
-    name: str
-    host: str
-    path: str
-    field: str
-    after: str = ""
-    length: int = 0
-    alphabet: str = "0123456789abcdef"
-
-    def covers(self, host: str, path: str) -> bool:
-        """Whether a request is one this rule speaks of."""
-        return host == self.host and _glob(self.path, path)
-
-    def apply(self, field: str, value: str) -> str | None:
-        """Return the value without what is volatile, or None when the rule finds nothing."""
-        if not _glob(self.field, field):
-            return None
-        if not self.after:
-            return f"\0volatile:{self.name}\0"
-        out, pos, found = [], 0, False
-        while (at := value.find(self.after, pos)) >= 0:
-            end = at + len(self.after)
-            part = value[end : end + self.length]
-            out.append(value[pos:end])
-            pos = end
-            if len(part) == self.length and all(c in self.alphabet for c in part):
-                out.append(f"\0volatile:{self.name}\0")
-                pos, found = end + self.length, True
-        return "".join([*out, value[pos:]]) if found else None
+def without(rule: Volatile, value: str) -> str | None:
+    """Return a value without what is volatile in it, or None when the rule finds nothing."""
+    if not rule.after:
+        return f"\0volatile:{rule.name}\0"
+    out, pos, found = [], 0, False
+    while (at := value.find(rule.after, pos)) >= 0:
+        end = at + len(rule.after)
+        part = value[end : end + rule.length]
+        out.append(value[pos:end])
+        pos = end
+        if len(part) == rule.length and all(c in rule.alphabet for c in part):
+            out.append(f"\0volatile:{rule.name}\0")
+            pos, found = end + rule.length, True
+    return "".join([*out, value[pos:]]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +107,53 @@ class Rules:
     def telemetry_of(self, method: str, host: str, path: str) -> str | None:
         """Return the name of the first telemetry rule for a request."""
         for rule in self.telemetry:
-            if rule.covers(method, host, path):
+            if covers(rule, method, host, path):
                 return rule.name
         return None
 
-    def volatile_of(self, host: str, path: str) -> tuple[Volatile, ...]:
+    def with_policy(self, policy: Policy) -> Rules:
+        """Return these rules and the policy's own; of one name the policy's counts."""
+        return replace(
+            self,
+            telemetry=tuple(_joined(self.telemetry, policy.telemetry)),
+            volatile=tuple(_joined(self.volatile, policy.volatile)),
+        )
+
+    def of_request(self, host: str, path: str) -> FieldRules:
         """Return the volatile rules for a request."""
-        return tuple(rule for rule in self.volatile if rule.covers(host, path))
+        chosen = (r for r in self.volatile if r.host == host and _glob(r.path, path))
+        return FieldRules((rule.field, rule) for rule in chosen if host)
+
+    def of_output(self, stream: str) -> FieldRules:
+        """Return the volatile rules for an output stream."""
+        chosen = [rule for rule in self.volatile if rule.output == stream]
+        whole = [("length", rule) for rule in chosen if not rule.after]
+        return FieldRules([*whole, *(("text", rule) for rule in chosen)])
+
+    def of_file(self, path: str) -> str | None:
+        """Return the name of the first rule by which a written file's content does not count."""
+        rules = (rule for rule in self.volatile if rule.file)
+        return next((rule.name for rule in rules if _glob(rule.file, path)), None)
+
+
+class FieldRules:
+    """Volatile rules with the fields they are about; ``used`` holds a name for each use."""
+
+    def __init__(self, rules: Iterable[tuple[str, Volatile]]) -> None:
+        self._rules = tuple(rules)
+        self.used: list[str] = []
+
+    def apply(self, field: str, value: str) -> str:
+        """Return the value without what is volatile."""
+        for pattern, rule in self._rules:
+            if _glob(pattern, field) and (left := without(rule, value)) is not None:
+                value = left
+                self.used.append(rule.name)
+        return value
+
+
+def _joined(old: Iterable[_R], new: Iterable[_R]) -> Iterable[_R]:
+    return {rule.name: rule for rule in (*old, *new)}.values()
 
 
 # Bodies with process sizes, CPU numbers and batches whose cut depends on time.

@@ -100,7 +100,7 @@ def _first(parent: Parent, child: Bundle, left: Sequence[Entry]) -> Divergence |
 
     The agent was stopped at it, so what else is missing or cut short is hark's own doing.
     """
-    rules = rules_of(parent.bundle, child)
+    rules = rules_of(parent.bundle, child, rules=parent.rules)
     gate = Gate(history(parent.bundle, rules), parent.identity)
     for _, step in steps(child, rules):
         found = gate.feed(step)
@@ -151,10 +151,10 @@ def replay(
     if player.passed:
         notes.append(f"{player.passed} answers did not wait for what was recorded before them")
     with os.fdopen(record.bundle, "rb") as file, Bundle.open(file.fileno()) as child:
-        verdict = compare(parent.bundle, child)
+        verdict = compare(parent.bundle, child, rules=parent.rules)
         if not verdict.equal and player.diverged is None:
             # Answers were given in recorded order, but nothing holds back what the agent does.
-            loose = compare(parent.bundle, child, order=False)
+            loose = compare(parent.bundle, child, rules=parent.rules, order=False)
             verdict = loose if loose.equal else verdict
         if player.diverged is not None and not player.gone_beyond:
             verdict = replace(

@@ -100,18 +100,20 @@ class Side:
     title: str
     path: str
     program: str
+    thread: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, action: Action) -> Side:
         """Return what is shown of an action."""
         title = action.identity.title
-        return cls(action.number, action.seq, title, action.path, action.program)
+        return cls(action.number, action.seq, title, action.path, action.program, action.thread)
 
     def text(self) -> str:
         """Return one line."""
         who = self.path if self.path != "-" else ""
         program = f" ({self.program})" if self.program and who else ""
-        where = ", ".join(part for part in (f"event {self.event}", f"{who}{program}") if part)
+        ids = "process {}, thread {}".format(*self.thread) if self.thread else ""
+        where = ", ".join(part for part in (f"event {self.event}", f"{who}{program}", ids) if part)
         return f"{_shown(self.title, limits.REPLAY_SHOWN_CHARS)}  [{_shown(where, 200)}]"
 
 
@@ -133,7 +135,10 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a comparison. ``inputs``: what the two runs were given differently."""
+    """The result of a comparison. ``inputs``: what the two runs were given differently.
+
+    ``lost``: records that either recording lost, so that actions may be missing on both sides.
+    """
 
     actions: int
     tally: Tally
@@ -144,6 +149,7 @@ class Verdict:
     inputs: tuple[str, ...]
     notes: tuple[str, ...]
     ordered: bool = True
+    lost: int = 0
 
     @property
     def equal(self) -> bool:
@@ -153,7 +159,8 @@ class Verdict:
     @property
     def exact(self) -> bool:
         """Whether nothing differs at all in what the agent did."""
-        return self.equal and self.ordered and self.grade() == "exact" and not self.tally.telemetry
+        is_whole = self.ordered and not self.lost and not self.tally.telemetry
+        return self.equal and is_whole and self.grade() == "exact"
 
     def holds(self, *, strict: bool = False) -> bool:
         """Whether the verdict is good enough."""
@@ -174,7 +181,10 @@ class Verdict:
             (self.tally.volatile, "volatile fields"),
             (self.tally.times, "with times"),
         )
-        parts = [self.grade(), *(f"{count} {text}" for count, text in more if count)]
+        parts = [f"{count} {text}" for count, text in more if count]
+        if self.grade() != "exact" or not self.lost:
+            parts.insert(0, self.grade())
+        parts += [f"{self.lost} records lost"] if self.lost else []
         parts += [] if self.ordered else ["order not compared"]
         return f"REPLAY-EQUAL {', '.join(parts)}"
 
@@ -204,6 +214,7 @@ class Verdict:
             "equal": self.equal,
             "exact": self.exact,
             "ordered": self.ordered,
+            "records_lost": self.lost,
             "actions": self.actions,
             "matched": tally.matched,
             "normalised": tally.normalised,
@@ -281,6 +292,8 @@ def _divergence_json(d: Divergence | None) -> dict[str, Any] | None:
             "title": _shown(s.title, None),
             "path": s.path,
             "program": _shown(s.program, None),
+            "process": s.thread[0] if s.thread else None,
+            "thread": s.thread[1] if s.thread else None,
         }
 
     near = None
@@ -506,6 +519,7 @@ def judge(
         inputs=tuple(_inputs(recorded.inputs, now.inputs)),
         notes=tuple(notes),
         ordered=order,
+        lost=sum(recorded.lost.values()) + sum(now.lost.values()),
     )
 
 

@@ -23,10 +23,11 @@ def section(title: str) -> str:
 
 
 def test_the_examples_are_policies() -> None:
-    first, way_out, forwards, second = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    first, way_out, forwards, rules, second = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     for text in (way_out, forwards):
         compile_policy(parse_layer(text.encode(), source="page", folder="/").policy)
     parse_layer(first.encode(), source="page", folder="/")
+    parse_layer(rules.encode(), source="page", folder="/")
     whole = 'allow_hosts = ["api.github.com", "maps.googleapis.com"]\n' + second
     compile_policy(parse_layer(whole.encode(), source="page", folder="/").policy)
 

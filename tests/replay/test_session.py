@@ -313,6 +313,25 @@ def test_an_id_of_the_agents_own_is_renamed_and_strict_refuses(world: World):
     assert done.status == 1
 
 
+def test_rules_of_the_policy_and_of_another_one(world: World):
+    """A value that changes on its own: a divergence, until a rule of the operator's names it."""
+    field = 'host = "' + API + '"\nfield = "body $.pid"\n'
+    rules = world.directory / "rules.toml"
+    rules.write_text('[[volatile]]\nname = "the-pid"\n' + field)
+    body = "import time; print(ask('one', pid=time.monotonic_ns()))"
+    assert world.run(*agent(world, body)).status == 0
+    said = assert_diverged(world)
+    assert said["divergence"]["nearest"]["differences"][0]["field"] == "body $.pid"
+    line = "REPLAY-EQUAL normalised 1, 1 volatile fields"
+    said = assert_equal(world, f"--rules={rules}", verdict=line)
+    assert said["ignored"] == {"volatile:the-pid": 1}
+    assert replay(world, f"--rules={rules}", "--strict")[0].status == 1
+    world.bundle.unlink()
+    world.policy.write_text(POLICY + rules.read_text())
+    assert world.run(*agent(world, body)).status == 0
+    assert_equal(world, verdict=line)
+
+
 # --- failures of the outside ----------------------------------------------------------------------
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_making import AGENT, Event, Script, steps
+from replay_making import AGENT, Event, Script, read
 
 from hark.bundle.events import Kind
-from hark.replay.actions import Action
+from hark.replay.actions import Action, Extractor
 from hark.replay.rules import BUILTIN, Rules, Telemetry, Volatile
 from hark.replay.verdict import History, Verdict, judge
 
@@ -24,9 +24,12 @@ ONE, TWO = b"550e8400-e29b-41d4-a716-446655440000", b"6fa459ea-ee8a-3ca4-894e-db
 
 def history(events: list[Event], rules: Rules) -> tuple[History, list[Action]]:
     found = History()
-    made = steps(events, rules)
+    extractor = Extractor(read, rules)
+    made = [step for event in events for step in extractor.feed(event)]
+    made += extractor.finish()
     for step in made:
         found.add(step)
+    found.lost = extractor.lost
     found.is_complete = any(event.kind == Kind.RUN_END for event in events)
     return found, [step for step in made if isinstance(step, Action)]
 
@@ -136,6 +139,56 @@ def test_rules_are_named_and_counted() -> None:
     assert compare(run(1), run(1), rules).holds(strict=True) is False  # telemetry is never exact
     assert compare(run(1), run(1)).holds(strict=True)
     assert not compare(run(1), run(2)).equal
+
+
+def test_an_output_can_be_left_out_whole_or_in_part() -> None:
+    whole = Rules(volatile=(Volatile("log", output="stderr"),))
+    part = Rules(volatile=(Volatile("took", output="stdout", after="took ", length=3),))
+
+    def run(out: bytes, err: bytes) -> list[Event]:
+        return agent(output=out, extra=lambda script: script.output(err, 2))
+
+    verdict = compare(run(b"took 123 ms\n", b"a"), run(b"took 456 ms\n", b"a"), part)
+    assert verdict.first_line() == "REPLAY-EQUAL normalised 1, 1 volatile fields"
+    assert verdict.tally.rules == {"volatile:took": 1}
+    assert not compare(run(b"took 123 ms\n", b"a"), run(b"took 45x ms\n", b"a"), part).equal
+    assert not compare(run(b"took 123 ms\n", b"a"), run(b"took 456 s \n", b"a"), part).equal
+    verdict = compare(run(b"x", b"short"), run(b"x", b"much longer"), whole)
+    assert verdict.first_line() == "REPLAY-EQUAL normalised 1, 2 volatile fields"
+    assert not compare(run(b"x", b"short"), run(b"y", b"short"), whole).equal
+    assert compare(run(b"x", b"same"), run(b"x", b"same"), whole).holds(strict=True)
+
+
+def test_a_written_file_can_be_left_out() -> None:
+    rules = Rules(volatile=(Volatile("session-log", file="logs/*.jsonl"),))
+
+    def run(path: bytes, digest: bytes, change: str = "A") -> list[Event]:
+        def wrote(script: Script) -> None:
+            rows = [[path, change, 0, len(digest), 0o644, digest]]
+            payload = {4: b"/work", 5: rows, 6: 1, 7: b"\1" * 32, 8: True}
+            script.add(28, payload)
+
+        return agent(extra=wrote)
+
+    a, b = run(b"logs/1.jsonl", b"a" * 32), run(b"logs/1.jsonl", b"bb" * 20)
+    verdict = compare(a, b, rules)
+    assert verdict.first_line() == "REPLAY-EQUAL normalised 1, 1 volatile fields"
+    assert verdict.tally.rules == {"volatile:session-log": 1}
+    assert not compare(a, b).equal
+    assert not compare(a, run(b"logs/1.jsonl", b"a" * 32, "M"), rules).equal
+    assert not compare(a, run(b"logs/2.jsonl", b"a" * 32), rules).equal
+    assert not compare(run(b"x", b"a" * 32), run(b"x", b"b" * 32), rules).equal
+
+
+def test_what_was_lost_is_no_exact_replay() -> None:
+    lossy = agent(extra=lambda script: script.add(Kind.LOSS, {4: "bulk", 5: 3}))
+    for left, right in ((lossy, agent()), (agent(), lossy)):
+        verdict = compare(left, right)
+        assert verdict.first_line() == "REPLAY-EQUAL 3 records lost"
+        assert verdict.equal
+        assert not verdict.holds(strict=True)
+        assert verdict.to_json()["records_lost"] == 3
+    assert compare(agent(), agent()).first_line() == "REPLAY-EQUAL exact"
 
 
 def test_a_changed_field_is_shown_with_both_values() -> None:
