@@ -111,10 +111,7 @@ def check_tightening(base: Policy, new: Policy, layer: Layer) -> None:
         more = set(getattr(new, name)) - set(getattr(base, name))
         if more:
             refuse(layer, name, f"adds {min(more)!r}")
-    for name in ("volatile", "telemetry"):
-        more = set(getattr(new, name)) - set(getattr(base, name))
-        if more:
-            refuse(layer, name, f"adds the rule {min(rule.name for rule in more)!r}")
+    check_rules(base, new, layer)
     for binding in new.secrets:
         if not any(within(binding, new, other, base) for other in base.secrets):
             refuse(layer, "secrets", f"binds {binding.name!r} more widely")
@@ -123,6 +120,14 @@ def check_tightening(base: Policy, new: Policy, layer: Layer) -> None:
     if TIERS.index(new.tier) < TIERS.index(base.tier):
         refuse(layer, "tier", f"sets {new.tier!r}, below {base.tier!r}")
     check_limits(base, new, layer)
+
+
+def check_rules(base: Policy, new: Policy, layer: Layer) -> None:
+    """No rule may be added: it would hide a difference from the operator's verdict."""
+    for name in ("volatile", "telemetry"):
+        more = set(getattr(new, name)) - set(getattr(base, name))
+        if more:
+            refuse(layer, name, f"adds the rule {min(rule.name for rule in more)!r}")
 
 
 def check_hosts(base: Policy, new: Policy, layer: Layer) -> None:
