@@ -171,7 +171,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
     Kind.TRAILERS: {4: "response", 5: "fields"},
     Kind.END: {4: "reason", 5: "request_bytes", 6: "response_bytes"},
     Kind.CONN_CLOSE: {4: "conn", 5: "reason", 6: "rx_bytes", 7: "tx_bytes"},
-    Kind.STDIO: {4: "stream", 5: "data", 6: "end"},
+    Kind.STDIO: {4: "stream", 5: "data", 6: "end", 7: "size"},
     Kind.SIGNAL: {4: "signo", 5: "source"},
     Kind.SOCKET_CLOSE: {4: "tx_bytes", 5: "rx_bytes"},
     Kind.UDP_FLOW: {4: "src", 5: "sport", 6: "dst", 7: "dport"},

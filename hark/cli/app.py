@@ -50,6 +50,7 @@ VERBS = (
     Verb("verify", "check a bundle: signer, chain, root, heads", ("-key",)),
     Verb("inspect", "list the events of a bundle"),
     Verb("prove", "prove one event, or check a proof file", ("-seq", "-out", "-check")),
+    Verb("export", "write a bundle in another tool's form", ("-out",)),
     Verb("keygen", "make a signing key", ("-out",)),
     Verb("synth", "write a synthetic bundle", ("-key", "-corrupt", "-truncate")),
     Verb("diff", "show what the agent changed in its workspace"),

@@ -255,9 +255,11 @@ class Session:
         for result in self._digests.results():
             self._merger.digested(result.exe, result.digest, result.state)
 
-    def _on_stdio(self, stream: int, data: bytes | None, *, end: bool) -> None:
+    def _on_stdio(
+        self, stream: int, data: bytes | None, *, end: bool, size: tuple[int, int] | None = None
+    ) -> None:
         now = self._clock()
-        payload = compact({4: stream, 5: data, 6: end or None})
+        payload = compact({4: stream, 5: data, 6: end or None, 7: list(size) if size else None})
         self._merger.take_event(Kind.STDIO, now, payload, now)
         if self._in.player is not None and stream == Stream.STDIN:
             self._in.player.typed(data, end=end)

@@ -16,6 +16,7 @@ import fcntl
 import os
 import selectors
 import signal
+import struct
 import termios
 import threading
 import time
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OperatorOutput", "PipeRelay", "Relay", "Sink", "Stream", "TerminalRelay"]
 
+_WINSIZE = struct.Struct("HH")  # rows and columns of struct winsize, tty_ioctl(4)
 _LFLAG = 3  # index in the list of tcgetattr
 _SETTLE_TRIES = 40
 
@@ -47,8 +49,13 @@ class Stream:
 class Sink(Protocol):
     """Takes what passed: ``data`` is ``None`` for typed bytes that must not be kept."""
 
-    def __call__(self, stream: int, data: bytes | None, *, end: bool) -> None:
-        """Record one chunk of ``stream``; ``end``: nothing more comes."""
+    def __call__(
+        self, stream: int, data: bytes | None, *, end: bool, size: tuple[int, int] | None = None
+    ) -> None:
+        """Record one chunk of ``stream``; ``end``: nothing more comes.
+
+        ``size``: rows and columns the terminal has from now on; then there is no data.
+        """
 
 
 class Relay(Protocol):
@@ -448,9 +455,12 @@ class TerminalRelay:
         self._raw = False
         self._shown = _Shown(master, OperatorOutput(operator_out))
         self._typed = _Typed(operator_in, os.dup(master))
+        self._sink: Sink | None = None
+        self._size = (0, 0)
 
     def attach(self, selector: selectors.BaseSelector, sink: Sink) -> None:
         """Begin: see ``Relay``. The agent may run already: its terminal's settings are its own."""
+        self._sink = sink
         self.resized()
         atexit.register(self.restore)
         self._enter_raw()
@@ -469,6 +479,12 @@ class TerminalRelay:
         with contextlib.suppress(OSError):
             size = fcntl.ioctl(self._operator_in, termios.TIOCGWINSZ, bytes(8))
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
+            self._tell_size(_WINSIZE.unpack_from(size))
+
+    def _tell_size(self, size: tuple[int, int]) -> None:
+        if self._sink is not None and size != self._size:
+            self._sink(Stream.SHOWN, None, end=False, size=size)
+        self._size = size
 
     def suspend(self) -> None:
         """See ``Relay``."""

@@ -38,8 +38,10 @@ def main() -> None:
     os.close(slave)
     log = os.fdopen(3, "wb", buffering=0)
 
-    def sink(stream: int, data: bytes | None, *, end: bool) -> None:
-        log.write(b"%d %r %d\n" % (stream, data, end))
+    def sink(
+        stream: int, data: bytes | None, *, end: bool, size: tuple[int, int] | None = None
+    ) -> None:
+        log.write(b"%d %r %d\n" % (stream, size or data, end))
 
     relay = TerminalRelay(master=master, operator_in=0, operator_out=1)
     selector = selectors.DefaultSelector()

@@ -282,7 +282,7 @@ class Terminal:
 
 def recorded(lines: list[str], stream: int) -> bytes:
     chunks = [line.split(" ", 1)[1].rsplit(" ", 1)[0] for line in lines if line[0] == str(stream)]
-    return b"".join(eval(c) for c in chunks if c != "None")  # noqa: S307 - our own repr
+    return b"".join(eval(c) for c in chunks if c[0] == "b")  # noqa: S307 - our own repr
 
 
 def test_a_shell_in_its_own_terminal():
@@ -334,6 +334,8 @@ def test_a_new_size_reaches_the_agent():
     run.set_size(50, 132)
     run.see(rb"50 132\r\n")
     run.process.kill()
+    sizes = [line for line in run.end()[1] if line.startswith("4 (")]
+    assert sizes == ["4 (30, 100) 0", "4 (50, 132) 0"]
 
 
 def test_a_key_is_a_signal_only_for_the_agent():

@@ -1,0 +1,1 @@
+"""What other tools read: forms of a bundle that are not hark's own."""

@@ -1,0 +1,1 @@
+"""Forms of a bundle that other tools read."""
