@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keys",
         action="store_true",
-        help="cast: also the keys typed while the terminal echoed them (a line editor turns that off)",
+        help="cast: also keys typed while the terminal echoed them (a line editor turns that off)",
     )
 
 
