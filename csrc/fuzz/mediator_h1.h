@@ -84,6 +84,8 @@ static void parse_again(const struct hark_buf *out, bool response, const struct 
 	size_t used;
 
 	hark_h1_init(&h1, response, &quiet, &told);
+	h1.max_fields += HARK_H1_OWN_FIELDS; /* a peer's head may have been full already */
+	h1.head.raw.max = HARK_H1_REBUILT;
 	if (hark_h1_feed(&h1, hark_buf_data(out), hark_buf_len(out), &used) != HARK_H1_OK ||
 	    used != hark_buf_len(out) || told.heads != 1)
 		abort();
@@ -115,7 +117,7 @@ static void rebuild_request(const struct hark_head *head)
 
 	if (hark_check_request(head, &target, &detail) != HARK_REASON_COMPLETE)
 		return;
-	hark_buf_init(&out, 1 << 20);
+	hark_buf_init(&out, HARK_H1_REBUILT);
 	if (hark_rebuild_request(head, &target, &policy, &host, &notes, &out))
 		abort();
 	parse_again(&out, false, head, true);
@@ -124,13 +126,13 @@ static void rebuild_request(const struct hark_head *head)
 
 static void rebuild_response(const struct hark_head *head)
 {
-	struct hark_response_plan plan = {.framing = HARK_FRAMING_CHUNKED};
+	struct hark_response_plan plan = {.framing = HARK_FRAMING_CHUNKED, .close = true};
 	struct hark_buf out;
 	uint64_t reflected = 0;
 
 	if (head->status < 200 || head->status == 204 || head->status == 304)
 		return;
-	hark_buf_init(&out, 1 << 20);
+	hark_buf_init(&out, HARK_H1_REBUILT);
 	if (hark_rebuild_response(head, &plan, NULL, 0, &reflected, &out))
 		abort();
 	parse_again(&out, true, head, false);

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 static const size_t replay_max = 2 * (size_t)HARK_MED_HEAD;
+_Static_assert((int)HARK_H1_REBUILT == (int)HARK_MED_HEAD, "one bound for what hark writes");
 
 void hark_exchange_init(struct hark_exchange *x)
 {

@@ -64,7 +64,7 @@ static int on_field(llhttp_t *p, const char *at, size_t n)
 	if (!h1->in_head)
 		return trailer_bytes(h1, at, n);
 	if (h1->in_value || head->nfields == 0) {
-		if (head->nfields == HARK_H1_FIELDS)
+		if (head->nfields == h1->max_fields)
 			return fail(h1, too_large(h1), "more than 128 fields");
 		memset(&head->fields[head->nfields++], 0, sizeof(head->fields[0]));
 		h1->in_value = false;
@@ -207,6 +207,7 @@ void hark_h1_init(struct hark_h1 *h1, bool response, const struct hark_h1_sink *
 	h1->parser.data = h1;
 	h1->sink = sink;
 	h1->ctx = ctx;
+	h1->max_fields = HARK_H1_FIELDS;
 	hark_buf_init(&h1->head.raw, HARK_H1_HEAD);
 	hark_buf_init(&h1->trailers, HARK_H1_TRAILERS);
 	begin_message(h1);

@@ -21,7 +21,9 @@
 
 enum hark_h1_limit {
 	HARK_H1_HEAD = 65536,
-	HARK_H1_FIELDS = 128,
+	HARK_H1_REBUILT = 73728, /* one that hark wrote anew: HARK_MED_HEAD */
+	HARK_H1_FIELDS = 128,    /* of a peer */
+	HARK_H1_OWN_FIELDS = 2,  /* what hark adds at most when it writes a head anew */
 	HARK_H1_VALUE = 32768,
 	HARK_H1_TARGET = 16384,
 	HARK_H1_TRAILERS = 8192,
@@ -43,7 +45,7 @@ struct hark_head {
 	struct hark_buf raw; /* as received, with its final empty line */
 	struct hark_span target;
 	struct hark_span reason_phrase;
-	struct hark_field fields[HARK_H1_FIELDS];
+	struct hark_field fields[HARK_H1_FIELDS + HARK_H1_OWN_FIELDS];
 	size_t nfields;
 	uint16_t status; /* responses */
 	uint8_t method;  /* enum llhttp_method, requests */
@@ -78,6 +80,7 @@ struct hark_h1 {
 	struct hark_buf trailers; /* "name: value" lines as received */
 	const char *base;         /* input of the running execute */
 	size_t base_at;           /* where that input stands in head.raw */
+	size_t max_fields;        /* HARK_H1_FIELDS, more only for a head that hark wrote */
 	enum hark_reason reason;  /* after HARK_H1_BAD */
 	const char *detail;       /* llhttp's words, static */
 	bool in_head;

@@ -567,6 +567,39 @@ static void pass(struct hark_scan *scan, const char *p, size_t n, bool final, st
 		assert_int_equal(hark_buf_put(out, p, n), 0);
 }
 
+/* A head with as many fields as a peer may send still has room for what hark adds. */
+static void test_a_full_head_is_rebuilt_whole(void **state)
+{
+	static struct log log;
+	static const struct limit full = {true, "HTTP/1.1 200 OK\r\n", "a: b\r\n", 128, "\r\n", ""};
+	struct hark_response_plan plan = {.framing = HARK_FRAMING_CHUNKED, .close = true};
+	char *text = limit_message(&full);
+	uint64_t reflected = 0;
+	struct hark_h1 h1;
+	struct hark_h1 again;
+	struct hark_buf out;
+	size_t used;
+
+	(void)state;
+	memset(&log, 0, sizeof(log));
+	log.h1 = &h1;
+	hark_h1_init(&h1, true, &log_sink, &log);
+	assert_int_equal(hark_h1_feed(&h1, (const uint8_t *)text, strlen(text), &used), HARK_H1_OK);
+	hark_buf_init(&out, HARK_H1_REBUILT);
+	assert_int_equal(hark_rebuild_response(&h1.head, &plan, NULL, 0, &reflected, &out), 0);
+	log.h1 = &again;
+	hark_h1_init(&again, true, &log_sink, &log);
+	again.max_fields += HARK_H1_OWN_FIELDS;
+	assert_int_equal(hark_h1_feed(&again, hark_buf_data(&out), hark_buf_len(&out), &used),
+			 HARK_H1_OK);
+	assert_int_equal(again.head.nfields, HARK_H1_FIELDS + HARK_H1_OWN_FIELDS);
+	assert_true(again.head.chunked);
+	hark_h1_fini(&again);
+	hark_h1_fini(&h1);
+	hark_buf_fini(&out);
+	free(text);
+}
+
 static void test_values_come_back_as_placeholders(void **state)
 {
 	size_t i;
@@ -731,6 +764,7 @@ int main(void)
 		cmocka_unit_test(test_reasons_do_not_depend_on_pieces),
 		cmocka_unit_test(test_long_body),
 		cmocka_unit_test(test_rebuilt_request),
+		cmocka_unit_test(test_a_full_head_is_rebuilt_whole),
 		cmocka_unit_test(test_values_come_back_as_placeholders),
 		cmocka_unit_test(test_nothing_is_held_back_without_need),
 		cmocka_unit_test(test_base64),
