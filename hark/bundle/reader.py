@@ -59,6 +59,10 @@ class Event:
         return self.payload is None
 
 
+def _raise(error: BundleInvalid) -> None:
+    raise error
+
+
 class Bundle:
     """An open bundle. A context manager when it was opened by path."""
 
@@ -120,6 +124,11 @@ class Bundle:
         """What hashes here."""
         return self._core
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file, now."""
+        return self._source.size()
+
     def verify(
         self, trust: Trust, *, progress: Callable[[int], None] | None = None
     ) -> VerifyReport:
@@ -134,17 +143,19 @@ class Bundle:
         *,
         since: int | None = None,
         start: int = 0,
+        on_fault: Callable[[BundleInvalid], None] = _raise,
     ) -> Iterator[Event]:
         """Yield events from number ``start`` on, of the kinds asked for, from ``since`` on.
 
         ``since`` is CLOCK_BOOTTIME in nanoseconds. Times need not rise, so it is a filter, not a
-        place. Ends at the last whole batch; a file that is cut raises nothing.
+        place. Ends at the last whole batch; a file that is cut raises nothing. ``on_fault`` gets
+        what cannot be read; if it returns, the events behind that follow.
         """
         kinds = frozenset((kind,)) if isinstance(kind, int) else kind
         rows = self._table()
         for i in range(rows.find_event(start), len(rows)):
             if _may_hold(rows.row(i), kinds):
-                yield from self._batch_events(rows.row(i), kinds, since, start)
+                yield from self._batch_events(rows.row(i), kinds, since, start, on_fault)
 
     def follow(
         self,
@@ -195,21 +206,31 @@ class Bundle:
         return batch.first_seq + batch.events
 
     def _batch_events(
-        self, row: Row, kinds: frozenset[int] | None, since: int | None, start: int
+        self,
+        row: Row,
+        kinds: frozenset[int] | None,
+        since: int | None,
+        start: int,
+        on_fault: Callable[[BundleInvalid], None] = _raise,
     ) -> Iterator[Event]:
-        batch = self.batch_at(row)
-        section = self.section_of(row)
         try:
-            for i, frame in enumerate(frames_of(section, batch.events)):
+            batch = self.batch_at(row)
+            for i, frame in enumerate(frames_of(self.section_of(row), batch.events)):
                 seq = batch.first_seq + i
                 if seq < start or (kinds is not None and frame.kind not in kinds):
                     continue
                 if since is not None and frame.time_ns < since:
                     continue
-                payload = None if frame.redacted else _decode(frame.payload, seq)
+                try:
+                    payload = None if frame.redacted else _decode(frame.payload, seq)
+                except BundleInvalid as error:
+                    on_fault(error)
+                    continue
                 yield Event(seq, frame.kind, frame.time_ns, frame.length, payload)
         except Broken as broken:
-            raise _invalid(broken) from None
+            on_fault(_invalid(broken))
+        except BundleInvalid as error:
+            on_fault(error)
 
     # --- bodies ---
 

@@ -1,8 +1,10 @@
 """``hark inspect``: the events of a bundle as a table, in full, or as JSON lines.
 
-Rules: reads what is there, also from a bundle that is broken, cut or still being written; whether
-it is true is what ``hark verify`` says. Names and the form of JSON lines come from
-docs/spec/records.md. Text of the agent is escaped on every output.
+Rules: prints what is there, also from a bundle that is broken, cut or still being written, and
+then checks it: the whole file, or for ``--seq`` the one event against the signed root. What does
+not hold is told on stderr. Exit status as of ``hark verify``: 0, 1 broken, 3 truncated; who signed
+is not asked. Names and the form of JSON lines come from docs/spec/records.md. Text of the agent is
+escaped on every output.
 """
 
 from __future__ import annotations
@@ -14,17 +16,24 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
+from hark.bundle.core import load
 from hark.bundle.events import Kind
+from hark.bundle.keys import Trust
+from hark.bundle.prover import prove
 from hark.bundle.reader import Bundle
+from hark.bundle.source import FileSource
+from hark.bundle.verify import Verdict, verify_source
 from hark.cli.bundle_argument import add_bundle_argument, find_bundle
 from hark.cli.fields import field_lines, field_names, json_item, kind_name, text_item
-from hark.cli.printable import printable
-from hark.errors import InputError
+from hark.cli.printable import printable, tell
+from hark.cli.verify import progress
+from hark.errors import BundleInvalid, HarkError, InputError
 from hark.kernel import syscalls
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from hark.bundle.cbor import BlobRef
     from hark.bundle.reader import Event
@@ -59,14 +68,67 @@ def seconds(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Print the events; return the exit status."""
     kinds = frozenset(_kind_number(name) for word in args.kind for name in word.split(","))
-    with Bundle.open(find_bundle(args.run, live=args.follow)) as bundle:
+    with _open(find_bundle(args.run, live=args.follow)) as bundle:
         view = _View(bundle)
         if args.seq is not None:
             event = bundle.event(args.seq)
             print(view.json(event) if args.json else view.full(event))
-            return 0
-        _print(view, _events(bundle, args, kinds), args, kinds)
-    return 0
+        else:
+            _print(view, _events(bundle, args, kinds, view.faults.append), args, kinds)
+        sys.stdout.flush()
+        return _judge(bundle, args.seq, view.faults)
+
+
+def _open(path: Path) -> Bundle:
+    try:
+        return Bundle.open(path)
+    except BundleInvalid as error:  # not even a header: broken, or cut before its end
+        with path.open("rb") as file:
+            report = verify_source(FileSource(file.fileno()), Trust(), load())
+        error.exit_code = report.verdict.exit_code or error.exit_code
+        raise
+
+
+def _judge(bundle: Bundle, seq: int | None, faults: Faults) -> int:
+    """Say what is wrong with what was printed; return the exit status."""
+    if seq is not None and _proves(bundle, seq):
+        return 0
+    report = bundle.verify(Trust(), progress=progress(bundle.size))
+    if report.verdict is not Verdict.VERIFIED:
+        tell([f"hark: warning: this bundle is {report.verdict}: {report.why}"])
+    elif faults.count:
+        tell([f"hark: warning: {faults.first}"])
+    if faults.count > 1:
+        tell([f"hark: warning: {faults.count} parts of it cannot be read"])
+    if report.verdict is Verdict.VERIFIED:
+        return BundleInvalid.exit_code if faults.count else 0
+    tell(["hark: hint: hark verify says more"])
+    return report.verdict.exit_code
+
+
+def _proves(bundle: Bundle, seq: int) -> bool:
+    """Whether the event is under the final head; looks at no more than that takes."""
+    signed = bundle.last_head()
+    if bundle.indexed_events() is None or signed is None or not signed[0].final:
+        return False
+    try:
+        prove(bundle, seq, bodies=True)
+    except HarkError:  # also when its bodies are too long for a proof
+        return False
+    return True
+
+
+class Faults:
+    """What could not be read. A hostile file holds any number, so only the first is kept."""
+
+    def __init__(self) -> None:
+        self.first = ""
+        self.count = 0
+
+    def append(self, error: BundleInvalid) -> None:
+        """Count one more."""
+        self.first = self.first or ": ".join(filter(None, (error.what, error.cause)))
+        self.count += 1
 
 
 def _print(
@@ -87,12 +149,19 @@ def _print(
             sys.stdout.flush()
 
 
-def _events(bundle: Bundle, args: argparse.Namespace, kinds: frozenset[int]) -> Iterator[Event]:
+def _events(
+    bundle: Bundle,
+    args: argparse.Namespace,
+    kinds: frozenset[int],
+    on_fault: Callable[[BundleInvalid], None],
+) -> Iterator[Event]:
     since = None
     if args.since is not None:
         since = (bundle.header.created_boot_ns or 0) + int(args.since * 1e9)
-    read = bundle.follow if args.follow else bundle.events
-    return read(kinds | {int(Kind.EXEC)} if kinds else None, since=since)
+    wanted = kinds | {int(Kind.EXEC)} if kinds else None
+    if args.follow:
+        return bundle.follow(wanted, since=since)
+    return bundle.events(wanted, since=since, on_fault=on_fault)
 
 
 def _kind_number(name: str) -> int:
@@ -108,6 +177,7 @@ class _View:
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
+        self.faults = Faults()
         self._start_ns = bundle.header.created_boot_ns
         self._programs: dict[tuple[int, int], bytes] = {}
 
@@ -132,7 +202,11 @@ class _View:
     def _body(self, ref: BlobRef) -> Any:
         if ref.length > limits.BUNDLE_BODY_READ_MAX_BYTES:
             return {"omitted_bytes": ref.length}
-        parts = list(self._bundle.parts(ref))
+        try:
+            parts = list(self._bundle.parts(ref))
+        except BundleInvalid as error:
+            self.faults.append(error)
+            return {"unreadable_bytes": ref.length}
         missing = sum(part for part in parts if isinstance(part, int))
         if missing:
             return {"redacted_bytes": missing, "bytes": ref.length}
@@ -169,7 +243,11 @@ class _View:
     def _text(self, ref: BlobRef) -> bytes:
         if ref.length > limits.BUNDLE_BODY_READ_MAX_BYTES:
             return b"(too long to be shown)"
-        return self._bundle.read_body(ref)
+        try:
+            return self._bundle.read_body(ref)
+        except BundleInvalid as error:
+            self.faults.append(error)
+            return b"(cannot be read)"
 
     def _actor(self, event: Event) -> str:
         actor = (event.payload or {}).get(1)

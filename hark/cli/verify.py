@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-__all__ = ["NOT_ANCHORED", "configure", "run"]
+__all__ = ["NOT_ANCHORED", "configure", "progress", "run"]
 
 NOT_ANCHORED = "transparency not anchored -- integrity only, no non-equivocation"
 _PROGRESS_AFTER_S = 1.0
@@ -49,6 +49,7 @@ def add_trust_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--require-signature",
+        "--require-signer",
         action="store_true",
         help="refuse a bundle whose signer is neither this host nor trusted",
     )
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with path.open("rb") as file:
             source = FileSource(file.fileno())
-            report = verify_source(source, trust, core, _progress(source.size()))
+            report = verify_source(source, trust, core, progress(source.size()))
     except OSError as error:
         raise InputError(f"cannot read {path}", error.strerror or str(error)) from None
     if args.verbose:
@@ -102,7 +103,8 @@ def run(args: argparse.Namespace) -> int:
     return report.verdict.exit_code
 
 
-def _progress(size: int) -> Callable[[int], None] | None:
+def progress(size: int) -> Callable[[int], None] | None:
+    """Return what shows how far it is, on a terminal, once it takes longer than a second."""
     if not sys.stderr.isatty():
         return None
     start = time.monotonic()

@@ -85,8 +85,17 @@ def test_another_key_is_rejected(capsys: pytest.CaptureFixture[str]):
     assert (status, out.splitlines()[-1].split()[0]) == (1, "REJECTED")
     status, _, err = hark(capsys, "verify", "-key", "nonsense", "run.hark")
     assert (status, err.splitlines()[0].split(":")[1]) == (2, " error")
-    status, out, _ = hark(capsys, "verify", "--require-signature", "run.hark")
-    assert status == 1
+    for option in ("--require-signature", "--require-signer"):
+        status, out, _ = hark(capsys, "verify", option, "run.hark")
+        lines = out.splitlines()
+        assert (status, lines[-1].split()[0]) == (1, "REJECTED")
+        assert lines[0].startswith("signed by an unknown key: ")
+    key = lines[0].split()[-1]
+    Path("trusted").write_text(f"# ours\n{key} the night shift\n")
+    for known in (["--key", key], ["--trusted-keys", "trusted"]):
+        status, out, _ = hark(capsys, "verify", "--require-signature", *known, "run.hark")
+        assert (status, out.splitlines()[-1]) == (0, "VERIFIED")
+    assert out.splitlines()[0] == f"signed by the night shift (trusted): {key}"
     for name, content in (("empty", b""), ("binary", b"\xff" * 64), ("long", b"ab" * 500)):
         Path(name).write_bytes(content)
         status, _, err = hark(capsys, "verify", "--key", name, "run.hark")
@@ -216,6 +225,91 @@ def test_inspect_names_programs_and_filters(capsys: pytest.CaptureFixture[str]):
     assert (status, "run_start" in err) == (2, True)
     status, _, err = hark(capsys, "inspect", "--seq", "99", "r.hark")
     assert (status, "no event 99" in err) == (2, True)
+
+
+def seqs(out: str) -> list[int]:
+    return [json.loads(line)["seq"] for line in out.splitlines()]
+
+
+def test_inspect_exits_as_verify_does_and_says_why(capsys: pytest.CaptureFixture[str]):
+    for name, options in (
+        ("good", []),
+        ("bad", ["--corrupt", "9"]),
+        ("part", ["--truncate", "14"]),
+    ):
+        hark(capsys, "synth", *options, f"{name}.hark")
+    assert hark(capsys, "inspect", "--json", "good.hark")[::2] == (0, "")
+    for argv in ([], ["--json"], ["-n", "3"], ["--kind", "request"], ["--seq", "3"]):
+        status, out, err = hark(capsys, "inspect", *argv, "bad.hark")
+        assert (status, bool(out)) == (1, True), argv
+        assert err.splitlines() == [
+            "hark: warning: this bundle is BROKEN: event 9 was changed",
+            "hark: hint: hark verify says more",
+        ]
+        status, out, err = hark(capsys, "inspect", *argv, "part.hark")
+        assert (status, bool(out)) == (3, True), argv
+        assert err.startswith("hark: warning: this bundle is TRUNCATED: no final head")
+    assert hark(capsys, "verify", "bad.hark")[0] == 1
+    assert hark(capsys, "verify", "part.hark")[0] == 3
+
+
+def test_inspect_of_every_cut_agrees_with_verify(capsys: pytest.CaptureFixture[str]):
+    hark(capsys, "synth", "run.hark")
+    data = Path("run.hark").read_bytes()
+    for cut in (0, 5, 8, 30, 100, *range(200, len(data), 211), len(data) - 1):
+        Path("cut.hark").write_bytes(data[:cut])
+        verdict = hark(capsys, "verify", "cut.hark")[0]
+        status, out, err = hark(capsys, "inspect", "--json", "cut.hark")
+        assert (status, bool(err)) == (verdict, verdict != 0), cut
+        assert seqs(out) == list(range(len(out.splitlines())))
+
+
+def test_inspect_goes_on_behind_what_cannot_be_read(capsys: pytest.CaptureFixture[str]):
+    """A batch in the middle is damaged, the index is not: the events around it are printed."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bundle"))
+    from bundle_making import RawWriter, join, made, split  # noqa: PLC0415
+
+    def fill(writer: RawWriter) -> None:
+        for i in range(90):
+            writer.append(19, i, {2: i, 4: b"word " * 20})
+            if i % 30 == 29:
+                writer.flush()
+
+    parts = split(made(fill))
+    second = [i for i, (kind, _) in enumerate(parts) if kind == "b"][1]
+    body = bytearray(parts[second][1])
+    body[76:84] = bytes(8)  # the magic of the events section's zstd frame
+    parts[second] = ("b", bytes(body))
+    Path("hole.hark").write_bytes(join(parts, fix=False))
+    status, out, err = hark(capsys, "inspect", "--json", "hole.hark")
+    assert seqs(out) == [*range(30), *range(60, 90)]
+    assert (status, "this bundle is BROKEN" in err) == (1, True)
+    status, out, err = hark(capsys, "inspect", "--seq", "75", "hole.hark")
+    assert (status, "event    75" in out, "BROKEN" in err) == (1, True, True)
+
+
+def test_inspect_tells_of_a_verified_event_that_is_no_map_of_numbers(
+    capsys: pytest.CaptureFixture[str],
+):
+    """Such a payload is canonical, so the bundle verifies, but nothing of it can be shown."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bundle"))
+    from bundle_making import RawWriter, made  # noqa: PLC0415
+
+    def fill(writer: RawWriter) -> None:
+        for payload in (b"\xa1\x05\x01", b"\x80", b"\xa1\x05\x02"):
+            writer.raw(19, 1, payload)
+
+    Path("odd.hark").write_bytes(made(fill))
+    assert hark(capsys, "verify", "odd.hark")[0] == 0
+    status, out, err = hark(capsys, "inspect", "--json", "odd.hark")
+    assert (status, seqs(out)) == (1, [0, 2])
+    assert err == "hark: warning: event 1 is not a map of numbered fields\n"
+
+
+def test_follow_ends_with_the_bundle_and_checks_it(capsys: pytest.CaptureFixture[str]):
+    hark(capsys, "synth", "run.hark")
+    status, out, err = hark(capsys, "inspect", "--follow", "--json", "run.hark")
+    assert (status, len(seqs(out)), err) == (0, 17, "")
 
 
 TEXT_DIGEST = b"0123456789abcdef" * 2  # bytes of a digest that happen to be text
