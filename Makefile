@@ -2,6 +2,7 @@
 #   make setup    everything hark needs, on a fresh Debian: packages, .venv, build; then .venv/bin/hark
 #   make check    formatters, linters, types, layers, sanitizer builds
 #   make test     all tests that fit into minutes; test-slow, fuzz and bench are separate
+#   make test-interop   every unmodified client and agent, listed with ok (downloads 1 GB at first)
 #   make install  a root-owned tree below PREFIX
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -31,12 +32,12 @@ CLEAN_HARK := hark/_native*.so
 
 include $(wildcard csrc/*/room.mk) $(wildcard bpf/room.mk)
 
-.PHONY: help setup packages packages-test venv venv-dev build bytecode native programs bpf libexec \
-	check lint types layers format-check tidy san test test-python test-c test-slow fuzz bench \
+.PHONY: help setup packages packages-test venv venv-dev venv-agents build bytecode native programs bpf libexec \
+	check lint types layers format-check tidy san test test-python test-c test-slow test-interop packages-interop fuzz bench \
 	install clean lock fmt audit
 
 help:
-	@sed -n '2,5s/^# *//p' Makefile
+	@sed -n '2,6s/^# *//p' Makefile
 
 setup: packages
 	$(Q)$(MAKE) --no-print-directory venv
@@ -47,6 +48,10 @@ packages:
 
 packages-test: packages
 	$(Q).ci/install-debian .ci/debian-test.txt
+
+# The toolchains that only clients need, by program: any version that is there already will do.
+packages-interop: packages-test
+	$(Q).ci/install-programs .ci/programs-interop.txt
 
 venv: $(VENV)/.run
 venv-dev: $(VENV)/.dev
@@ -61,6 +66,15 @@ $(VENV)/.run: $(REQ)/run.txt pyproject.toml
 $(VENV)/.dev: $(VENV)/.run $(REQ)/dev.txt
 	$(call say,VENV,$(VENV) for tests)
 	$(Q)$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r $(REQ)/run.txt -r $(REQ)/dev.txt
+	$(Q)touch $@
+
+# Agents and SDKs for `make test-interop`: their own venv, so that nothing of theirs meets hark's.
+AGENTS := .venv-agents
+venv-agents: $(AGENTS)/.done
+$(AGENTS)/.done: $(REQ)/agents.txt
+	$(call say,VENV,$(AGENTS))
+	$(Q)test -x $(AGENTS)/bin/python || /usr/bin/python3 -m venv $(AGENTS)
+	$(Q)$(AGENTS)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(REQ)/agents.txt
 	$(Q)touch $@
 
 build: programs bpf native libexec bytecode
@@ -127,11 +141,16 @@ test: packages-test
 test-c: $(TEST_C_TARGETS)
 
 test-python:
-	$(Q)$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+	$(Q)$(PYTEST) -m "not slow and not agents" $(PYTEST_ARGS)
 
 test-slow: packages-test
 	$(Q)$(MAKE) --no-print-directory venv-dev build
 	$(Q)$(PYTEST) -m slow $(PYTEST_ARGS)
+
+# Every client of tests/interop/roster.py, none skipped; prints them with ok.
+test-interop: packages-test packages-interop
+	$(Q)$(MAKE) --no-print-directory venv-dev venv-agents build
+	$(Q)HARK_REQUIRE=all $(PYTEST) tests/interop --roster $(PYTEST_ARGS)
 
 fuzz: packages-test
 	$(Q)$(MAKE) --no-print-directory venv-dev build
@@ -163,6 +182,7 @@ install: setup
 lock:
 	uv pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header $(REQ)/run.in -o $(REQ)/run.txt
 	uv pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header $(REQ)/dev.in -o $(REQ)/dev.txt
+	uv pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header $(REQ)/agents.in -o $(REQ)/agents.txt
 
 clean:
 	rm -rf $(BUILD) $(VENV) *.egg-info $(CLEAN_HARK)

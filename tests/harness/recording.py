@@ -59,11 +59,12 @@ class Event:
 
 @dataclass(slots=True)
 class Exchange:
-    """The events of one exchange; bodies are joined, deliveries kept apart."""
+    """The events of one exchange; bodies are joined, deliveries and 1xx responses kept apart."""
 
     number: int
     request: Event
     request_body: bytes = b""
+    interim: list[Event] = field(default_factory=list)
     response: Event | None = None
     deliveries: list[bytes] = field(default_factory=list)
     substituted: list[Event] = field(default_factory=list)
@@ -138,6 +139,8 @@ def _add(exchange: Exchange, event: Event) -> None:
         exchange.substituted.append(event)
     elif event.kind == "denied":
         exchange.denied.append(event)
+    elif event.kind == "response" and event["status"] < 200:
+        exchange.interim.append(event)
     elif event.kind in {"response", "upstream", "end"}:
         assert getattr(exchange, event.kind) is None, f"two {event.kind} in {exchange.number}"
         setattr(exchange, event.kind, event)

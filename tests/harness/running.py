@@ -43,10 +43,11 @@ _CLEARED = ("CERT", "_CA_", "CA_BUNDLE", "CAINFO", "SSL_", "ROOTS", "PROXY", "pr
 
 
 def need(feature: str, present: bool) -> None:
-    """Skip, loudly, for a missing feature; fail when HARK_REQUIRE names it."""
+    """Skip, loudly, for a missing feature; fail when HARK_REQUIRE names it, or says ``all``."""
     if present:
         return
-    if feature in os.environ.get("HARK_REQUIRE", "").split(","):
+    required = os.environ.get("HARK_REQUIRE", "").split(",")
+    if feature in required or "all" in required:
         pytest.fail(f"{feature} is required by HARK_REQUIRE and is missing")
     pytest.skip(f"needs {feature}")
 

@@ -14,9 +14,23 @@ if TYPE_CHECKING:
 
     from stub import Stub
 
-__all__ = ["API", "EVIL", "NEWS", "POLICY", "World"]
+__all__ = [
+    "API",
+    "BEDROCK",
+    "BUCKET",
+    "EVIL",
+    "INDEX",
+    "MCP",
+    "NEWS",
+    "POLICY",
+    "STUB_NAMES",
+    "World",
+]
 
 API, NEWS, EVIL = "api.openai.com", "news.example", "evil.example"
+BUCKET, BEDROCK = "notes.s3.amazonaws.com", "bedrock-runtime.us-east-1.amazonaws.com"
+MCP, INDEX = "mcp.example", "packages.example"
+STUB_NAMES = (API, NEWS, EVIL, BUCKET, BEDROCK, MCP, INDEX)
 POLICY = f"""
 allow_hosts = ["{API}", "{NEWS}"]
 
@@ -29,12 +43,17 @@ header = "authorization"
 
 @dataclass(slots=True)
 class World:
-    """One test's stub, workspace and policy; ``key`` is a secret made for this test alone."""
+    """One test's stub, workspace and policy; ``key`` is a secret made for this test alone.
+
+    ``hosts`` are those whose upstream is the stub, ``more`` goes into the operator's environment.
+    """
 
     stub: Stub
     directory: Path
     policy: Path
     key: str = field(default_factory=lambda: f"sk-test-{os.urandom(12).hex()}")
+    hosts: tuple[str, ...] = (API, NEWS)
+    more: dict[str, str] = field(default_factory=dict)
 
     @property
     def work(self) -> Path:
@@ -51,7 +70,7 @@ class World:
         return [
             "run",
             f"--policy={self.policy}",
-            *upstreams(self.stub.address, API, NEWS),
+            *upstreams(self.stub.address, *self.hosts),
             f"--upstream-ca={self.stub.ca_file}",
             "-o",
             str(self.bundle),
@@ -61,7 +80,7 @@ class World:
 
     def env(self) -> dict[str, str]:
         """Return the operator's environment, the key in it."""
-        return environment(OPENAI_API_KEY=self.key)
+        return environment(OPENAI_API_KEY=self.key, **self.more)
 
     def run(self, *command: str | Path, stdin: bytes = b"") -> Finished:
         """Run ``command`` to its end in the workspace."""

@@ -69,6 +69,7 @@ def repository(root: Path) -> Path:
 @pytest.mark.kernel
 @pytest.mark.interop
 @pytest.mark.timeout(180)
+@pytest.mark.client("git")
 def test_clone_and_push(world: World, tmp_path: Path):
     need_program("git")
     backend = Path("/usr/lib/git-core/git-http-backend")

@@ -38,6 +38,7 @@ header = ["authorization", "x-api-key", "x-goog-api-key"]
 class Library:
     """A Python library with its client script and the lines it must print."""
 
+    name: str
     module: str
     script: str
     lines: tuple[str, ...]
@@ -46,19 +47,27 @@ class Library:
 
 LIBRARIES = (
     Library(
+        "python requests",
         "requests",
         "requests_client.py",
         ("page 832", HELLO, "events 7 data: [DONE]", "echo True"),
         4,
     ),
     Library(
+        "python aiohttp",
         "aiohttp",
         "aiohttp_client.py",
         ("page 832", HELLO, "events 7 data: [DONE]", "echo True"),
         4,
     ),
-    Library("anthropic", "anthropic_client.py", (HELLO, HELLO, f"{HELLO}; the tool said 42"), 4),
-    Library("google.genai", "google_client.py", (HELLO, HELLO), 2),
+    Library(
+        "anthropic SDK",
+        "anthropic",
+        "anthropic_client.py",
+        (HELLO, HELLO, f"{HELLO}; the tool said 42"),
+        4,
+    ),
+    Library("google-genai SDK", "google.genai", "google_client.py", (HELLO, HELLO), 2),
 )
 
 
@@ -70,7 +79,10 @@ def installed(module: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.module)
+@pytest.mark.parametrize(
+    "library",
+    [pytest.param(one, marks=pytest.mark.client(one.name), id=one.module) for one in LIBRARIES],
+)
 def test_python_library(world: World, library: Library):
     need(library.module, installed(library.module))
     world.policy.write_text(POLICY)
@@ -81,6 +93,7 @@ def test_python_library(world: World, library: Library):
     assert_recorded(world, str(PYTHON), library.exchanges)
 
 
+@pytest.mark.client("wget")
 def test_wget(world: World):
     wget = need_program("wget")
     shutil.copy(CLIENTS / "wget_client.sh", world.work)
@@ -90,6 +103,7 @@ def test_wget(world: World):
     assert_recorded(world, wget, 3)
 
 
+@pytest.mark.client("java HttpClient")
 def test_java(world: World):
     """The class is compiled outside: inside, only the client itself runs."""
     java, javac = need_program("java"), need_program("javac")
@@ -119,6 +133,7 @@ def build_go(directory: Path) -> Path:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.client("go, static")
 def test_static_go(world: World, tmp_path: Path):
     built = build_go(tmp_path)
     program = shutil.copy(built, world.work / "go_client")
@@ -142,6 +157,7 @@ cat <(curl -sSf https://news.example/page) <(curl -sSf https://news.example/page
 """
 
 
+@pytest.mark.client("bash pipelines")
 def test_bash_pipelines(world: World):
     bash, curl = need_program("bash"), need_program("curl")
     done = world.run(bash, "-c", PIPELINE)
@@ -162,6 +178,7 @@ for process in running:
 """
 
 
+@pytest.mark.client("eight at once")
 def test_eight_clients_at_once(world: World):
     node = need_program("node")
     scripts = ("urllib_client.py", "httpx_client.py", "requests_client.py", "openai_client.py")

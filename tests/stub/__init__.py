@@ -5,8 +5,9 @@ is behind it. It is also the tests' external witness: it keeps the bytes it rece
 connection and per request, so that a recording can be compared with what really arrived.
 """
 
-from stub.apis import STUB_NOTICE, Reply, answer
+from stub.apis import STUB_NOTICE, answer
 from stub.authority import Authority, Leaf
+from stub.reply import Reply
 from stub.server import ConnectionSeen, RequestSeen, Stub
 
 __all__ = [

@@ -3,43 +3,29 @@
 Sources of the shapes: OpenAI chat completions and responses, Anthropic messages, Gemini
 generateContent, as their public API references describe them. The "model" is a rule: when a
 request offers tools and holds no tool result yet, it asks for the first tool with the arguments
-``TOOL_ARGUMENTS``; otherwise it answers with a fixed text that repeats the tool result.
+``TOOL_ARGUMENTS``; otherwise it answers with a fixed text that repeats the tool result. A prompt
+may say otherwise (``stub.script``).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from stub.reply import Reply
+from stub.script import Step, scripted, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stub.wire import Request
 
-__all__ = ["STUB_NOTICE", "TEXT", "TOOL_ARGUMENTS", "Reply", "answer"]
+__all__ = ["STUB_NOTICE", "TEXT", "TOOL_ARGUMENTS", "answer"]
 
 STUB_NOTICE = "this is a test stub; no model and no real service is behind it"
 TEXT = "hello from the stub"
 TOOL_ARGUMENTS = {"a": 19, "b": 23}
 _WORDS = 4  # a streamed text is cut into this many deltas
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A response before it is framed.
-
-    ``parts`` is sent with a Content-Length when there is one part and ``streamed`` is false, else
-    as one chunk per part. ``hold`` keeps the connection open without ending the body.
-    """
-
-    status: int
-    content_type: str
-    parts: tuple[bytes, ...]
-    streamed: bool = False
-    compressible: bool = False
-    hold: bool = False
-    close: bool = False
 
 
 def _json(value: Any, status: int = 200) -> Reply:
@@ -64,18 +50,19 @@ def _deltas(text: str) -> list[str]:
 
 
 def _chat_message(call: dict[str, Any]) -> dict[str, Any]:
-    results = [m for m in call.get("messages", []) if m.get("role") == "tool"]
+    messages = call.get("messages", [])
+    results = [m for m in messages if m.get("role") == "tool"]
     tools = call.get("tools") or []
-    if tools and not results:
-        function = {
-            "name": tools[0]["function"]["name"],
-            "arguments": json.dumps(TOOL_ARGUMENTS),
-        }
-        return {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "call_stub_1", "type": "function", "function": function}],
-        }
+    turn = sum(1 for m in messages if m.get("role") == "assistant")
+    step = scripted(texts_of(messages), turn)
+    if step is None and tools and not results:
+        step = Step(tools[0]["function"]["name"], TOOL_ARGUMENTS)
+    if step is not None and step.tool:
+        function = {"name": step.tool, "arguments": json.dumps(step.arguments)}
+        named = {"id": f"call_stub_{turn + 1}", "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [named]}
+    if step is not None:
+        return {"role": "assistant", "content": step.text}
     said = f"{TEXT}; the tool said {results[-1]['content']}" if results else TEXT
     return {"role": "assistant", "content": said}
 
@@ -130,16 +117,21 @@ def _responses_item(call: dict[str, Any]) -> dict[str, Any]:
     items = given if isinstance(given, list) else []
     results = [i for i in items if i.get("type") == "function_call_output"]
     tools = call.get("tools") or []
-    if tools and not results:
+    turn = sum(1 for i in items if i.get("type") == "function_call")
+    step = scripted(texts_of(items), turn)
+    if step is None and tools and not results:
+        step = Step(tools[0]["name"], TOOL_ARGUMENTS)
+    if step is not None and step.tool:
         return {
             "type": "function_call",
-            "id": "fc_stub",
-            "call_id": "call_stub_1",
-            "name": tools[0]["name"],
-            "arguments": json.dumps(TOOL_ARGUMENTS),
+            "id": f"fc_stub_{turn + 1}",
+            "call_id": f"call_stub_{turn + 1}",
+            "name": step.tool,
+            "arguments": json.dumps(step.arguments),
             "status": "completed",
         }
     said = f"{TEXT}; the tool said {results[-1]['output']}" if results else TEXT
+    said = step.text if step is not None else said
     content = {"type": "output_text", "text": said, "annotations": []}
     return {
         "type": "message",
@@ -221,8 +213,12 @@ def _anthropic_block(call: dict[str, Any]) -> dict[str, Any]:
             "name": tools[0]["name"],
             "input": TOOL_ARGUMENTS,
         }
-    said = f"{TEXT}; the tool said {results[-1]['content']}" if results else TEXT
+    said = f"{TEXT}; the tool said {_plain(results[-1]['content'])}" if results else TEXT
     return {"type": "text", "text": said}
+
+
+def _plain(content: str | list[dict[str, Any]]) -> str:
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
 def _anthropic_events(message: dict[str, Any], block: dict[str, Any]) -> list[dict[str, Any]]:

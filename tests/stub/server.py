@@ -18,8 +18,11 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from stub.apis import STUB_NOTICE, Reply, answer
+from stub import mcp
+from stub.apis import STUB_NOTICE, answer
 from stub.authority import Authority, Leaf
+from stub.aws import Bucket
+from stub.reply import Reply
 from stub.wire import Request, WireError, chunk, last_chunk, read_request
 
 if TYPE_CHECKING:
@@ -96,7 +99,8 @@ class Stub:
     """A running stub; use it as a context manager.
 
     ``names`` are the hosts it has certificates for. ``leaves`` overrides a host's certificate
-    (expired, wrong name). Raises ``OSError`` when no port can be had.
+    (expired, wrong name). ``files`` are bodies by host and path, as a package index has them.
+    Raises ``OSError`` when no port can be had.
     """
 
     def __init__(
@@ -108,6 +112,7 @@ class Stub:
         authority: Authority | None = None,
         port: int = 0,
         log: Path | None = None,
+        files: dict[tuple[str, str], bytes] | None = None,
     ) -> None:
         self.authority = authority or Authority(directory / "ca")
         self.names = names
@@ -115,6 +120,8 @@ class Stub:
             name: self._context((leaves or {}).get(name) or self.authority.leaf(name))
             for name in names
         }
+        self.files = files or {}
+        self.bucket = Bucket()
         self._witness = _Witness()
         self._stopping = threading.Event()
         self._open: set[socket.socket] = set()
@@ -248,11 +255,20 @@ class Stub:
             tls.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
 
         while (request := read_request(receive, kept, proceed)) is not None:
-            reply, extra = _encoded(request, answer(request))
+            reply, extra = _encoded(request, self._answer(request))
             self._respond(tls, seen, request, reply, extra)
             if reply.close or request.field("connection").lower() == "close":
                 tls.unwrap()
                 return
+
+    def _answer(self, request: Request) -> Reply:
+        host, path = request.field("host"), request.target.partition("?")[0]
+        if (host, path) in self.files:
+            kind = "application/octet-stream" if "." in path.rpartition("/")[2] else "text/html"
+            return Reply(200, kind, (self.files[host, path],))
+        if host.endswith(".amazonaws.com"):
+            return self.bucket.answer(request)
+        return mcp.answer(request) if host.startswith("mcp.") else answer(request)
 
     def _respond(
         self,

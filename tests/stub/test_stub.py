@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from stub import STUB_NOTICE, Authority, Stub, answer
 from stub.apis import TEXT, TOOL_ARGUMENTS, pattern
+from stub.aws import Bucket
 from stub.wire import Request, WireError, read_request
 
 NAME = "api.example"
@@ -113,6 +114,51 @@ def test_streams_are_event_streams(path: str):
     for part in reply.parts:
         data = part.decode().rpartition("data: ")[2].strip()
         assert data == "[DONE]" or json.loads(data)
+
+
+def test_a_prompt_can_say_what_the_model_does():
+    prompt = 'do it\nstub-call bash {"command": "ls"}\n  stub-say all done  \n'
+    messages: list[dict] = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
+    first = ask("/v1/chat/completions", {"messages": messages})["choices"][0]["message"]
+    call = first["tool_calls"][0]["function"]
+    assert (call["name"], json.loads(call["arguments"])) == ("bash", {"command": "ls"})
+    messages += [first, {"role": "tool", "content": 'stub-call no {"not": "from here"}'}]
+    second = ask("/v1/chat/completions", {"messages": messages})["choices"][0]["message"]
+    assert second["content"] == "all done"
+    messages += [second, {"role": "user", "content": "more"}]
+    third = ask("/v1/chat/completions", {"messages": messages})["choices"][0]["message"]
+    assert third["content"].startswith(TEXT)  # the prompt says nothing about a third turn
+
+
+def signed_request(body: bytes, **changed: str) -> Request:
+    """The example request of AWS's documentation of Signature Version 4, "Create a string to sign".
+
+    Its signature was computed there, not here; ``changed`` replaces fields.
+    """
+    fields = {
+        "content-type": "application/x-www-form-urlencoded; charset=utf-8",
+        "host": "iam.amazonaws.com",
+        "x-amz-date": "20150830T123600Z",
+        "authorization": (
+            "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/iam/aws4_request, "
+            "SignedHeaders=content-type;host;x-amz-date, Signature="
+            "5d672d79c15b13162d9279b0855cfba6789a8edb4c82c400e06b5924a6f2b5d7"
+        ),
+    }
+    target = "/?Action=ListUsers&Version=2010-05-08"
+    return Request("GET", target, tuple({**fields, **changed}.items()), b"", body)
+
+
+def test_signatures_are_those_of_the_documentation():
+    bucket = Bucket()
+    assert bucket.answer(signed_request(b"")).status == 404  # known, and asks for nothing here
+    for changed in (
+        signed_request(b"x"),
+        signed_request(b"", host="s3.amazonaws.com"),
+        signed_request(b"", **{"x-amz-date": "20150830T123601Z"}),
+        signed_request(b"", authorization=""),
+    ):
+        assert bucket.answer(changed).status == 403
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 10_000])
