@@ -42,6 +42,7 @@ RECORDER_MAX_PROCESSES = 65_536  # pids of one id block; ended processes are for
 RECORDER_MAX_SOCKETS = 65_536  # connects whose tuple is remembered, far above the port range in use
 RECORDER_MAX_SAME_TUPLE = 64  # connects of one thread from one port to one peer, in one linger
 RECORDER_MAX_FLOWS = 16_384  # UDP tuples that may ask DNS questions
+RECORDER_MAX_RESOLVED = 8192  # addresses that the run's resolver gave, for the names of refusals
 RECORDER_MAX_CONNS = 16_384  # connections and exchanges: above the mediator's own limit
 DENIALS_ONE_BY_ONE = 100  # equal refusals of the kernel or the rules: the rest is a count, so that
 # an agent that tries in a loop fills neither the disk nor the recorder's time

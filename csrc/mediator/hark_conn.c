@@ -16,6 +16,8 @@ enum { TLS_HANDSHAKE_BYTE = 0x16 };
 static void conn_ready(struct hark_source *source, uint32_t events);
 static void conn_task(struct hark_task *task);
 static void read_pass(struct hark_conn *conn);
+static void receive(struct hark_conn *conn);
+static void record_unsaid(struct hark_conn *conn);
 
 /* ---- life ---- */
 
@@ -60,8 +62,70 @@ void hark_conn_accept(struct hark_mediator *med, int fd, const struct sockaddr_s
 	conn->src = hark_addr_of(peer);
 	conn->dst = hark_addr_of(&own); /* TPROXY: the address the agent dialled */
 	hark_record_open(&med->rec, conn->id, &conn->src, &conn->dst);
-	hark_conn_deadline(conn, HARK_LIMIT_HELLO_MS, HARK_REASON_CLIENT_SILENT);
+	receive(conn);
+}
+
+/* A service's bytes pass from the first one on; all others begin with a name. */
+static void receive(struct hark_conn *conn)
+{
+	const struct hark_policy *policy = &conn->med->policy;
+	const struct hark_host *host = hark_address_host(policy, &conn->dst);
+	bool hopeless = hark_address_judge(policy, &conn->dst) != HARK_REASON_COMPLETE;
+
+	if (host && hark_host_port(host, conn->dst.port) & HARK_PORT_OPAQUE) {
+		hark_opaque_begin(conn, host);
+		return;
+	}
+	/* Where nothing is allowed, and the client waits for the other end to speak first. */
+	hark_conn_deadline(conn, hopeless ? HARK_LIMIT_DENIED_MS : HARK_LIMIT_HELLO_MS,
+			   HARK_REASON_CLIENT_SILENT);
 	hark_conn_update(conn);
+}
+
+/* Why a connection that said nothing, or nothing but a name, would have been refused. */
+static enum hark_reason unsaid(const struct hark_conn *conn)
+{
+	if (conn->judged || conn->x.id || conn->opaque)
+		return HARK_REASON_COMPLETE; /* that tells it */
+	if (!conn->tls)
+		return hark_address_judge(&conn->med->policy, &conn->dst);
+	if (!*conn->sni)
+		return HARK_REASON_COMPLETE;
+	if (!conn->site)
+		return HARK_REASON_HOST_DENIED;
+	return conn->port_ok ? HARK_REASON_COMPLETE : HARK_REASON_PORT_DENIED;
+}
+
+/* The host that a connection without a request means, as well as it is known. */
+static const char *named(const struct hark_conn *conn)
+{
+	const struct hark_host *host = hark_address_host(&conn->med->policy, &conn->dst);
+
+	if (*conn->sni)
+		return conn->sni;
+	return host ? host->name : "";
+}
+
+/* An attempt is an attempt, also when the agent hung up before it had said what it wants. */
+static void record_unsaid(struct hark_conn *conn)
+{
+	enum hark_reason reason = unsaid(conn);
+
+	if (reason != HARK_REASON_COMPLETE)
+		(void)hark_record_refused(&conn->med->rec, 0, conn->id, reason, named(conn), "", 0);
+}
+
+void hark_conn_refuse(struct hark_conn *conn, enum hark_reason reason, const char *name,
+		      const char *detail)
+{
+	conn->judged = true;
+	conn->reason = reason;
+	conn->hold_seq = hark_record_refused(&conn->med->rec, 0, conn->id, reason, name, detail,
+					     strlen(detail));
+	conn->state = HARK_CONN_CLOSING;
+	conn->deadline = HARK_TIME_NEVER; /* it waits for the recorder */
+	if (hark_stream_watch(&conn->stream, false))
+		hark_conn_kill(conn, HARK_REASON_INTERNAL);
 }
 
 void hark_conn_kill(struct hark_conn *conn, enum hark_reason reason)
@@ -72,6 +136,8 @@ void hark_conn_kill(struct hark_conn *conn, enum hark_reason reason)
 		return;
 	conn->state = HARK_CONN_DEAD;
 	hark_exchange_abort(conn, reason);
+	record_unsaid(conn);
+	hark_opaque_end(conn);
 	hark_record_close(&med->rec, conn->id, reason, conn->stream.rx, conn->stream.tx);
 	hark_loop_unqueue(&med->loop, &conn->task);
 	hark_stream_fini(&conn->stream);
@@ -95,6 +161,7 @@ void hark_conn_sweep(struct hark_mediator *med)
 		hark_exchange_fini(&conn->x);
 		hark_h1_fini(&conn->h1);
 		hark_buf_fini(&conn->in);
+		free(conn->opaque);
 		free(conn);
 	}
 }
@@ -231,6 +298,7 @@ static void handshake_failed(struct hark_conn *conn, enum hark_io io)
 		hark_conn_finish(conn, conn->reason); /* recorded; the alert is out */
 		return;
 	}
+	conn->judged = true;
 	if (io == HARK_IO_ERROR && rejects_ca(conn->stream.error))
 		reason = HARK_REASON_CLIENT_REJECTED_CA;
 	(void)hark_record_refused(&conn->med->rec, 0, conn->id, reason, conn->sni, detail,
@@ -438,6 +506,12 @@ static void conn_ready(struct hark_source *source, uint32_t events)
 		if (conn->state == HARK_CONN_LINGER && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 			linger(conn);
 		break;
+	case HARK_CONN_OPAQUE:
+		hark_opaque_ready(conn, events);
+		break;
+	case HARK_CONN_CLOSING:
+		unwanted(conn, events, conn->reason);
+		break;
 	default:
 		break;
 	}
@@ -451,6 +525,8 @@ static void conn_task(struct hark_task *task)
 		handshake(conn);
 	else if (conn->state == HARK_CONN_OPEN)
 		read_pass(conn);
+	else if (conn->state == HARK_CONN_CLOSING)
+		hark_conn_kill(conn, conn->reason);
 }
 
 /* ---- time and durability ---- */
@@ -467,6 +543,8 @@ void hark_conn_durable(struct hark_mediator *med)
 		} else if (conn->state == HARK_CONN_OPEN && conn->x.open &&
 			   conn->x.refused != HARK_REASON_COMPLETE &&
 			   med->durable > conn->x.hold_seq) {
+			hark_loop_queue(&med->loop, &conn->task);
+		} else if (conn->state == HARK_CONN_CLOSING && med->durable > conn->hold_seq) {
 			hark_loop_queue(&med->loop, &conn->task);
 		}
 	}
@@ -498,6 +576,18 @@ static void open_expired(struct hark_conn *conn)
 		hark_conn_update(conn);
 }
 
+static void silent(struct hark_conn *conn)
+{
+	enum hark_reason reason = unsaid(conn);
+
+	if (reason != HARK_REASON_COMPLETE) {
+		hark_conn_refuse(conn, reason, named(conn), "the client sent nothing");
+		return;
+	}
+	hark_note(conn, HARK_REASON_CLIENT_SILENT, "no hello");
+	hark_conn_kill(conn, HARK_REASON_CLIENT_SILENT);
+}
+
 static void expired(struct hark_conn *conn)
 {
 	switch (conn->state) {
@@ -508,8 +598,7 @@ static void expired(struct hark_conn *conn)
 	case HARK_CONN_HANDSHAKE:
 		if (conn->hello == HARK_HELLO_HELD)
 			break; /* waits for the recorder, not for the agent */
-		hark_note(conn, HARK_REASON_CLIENT_SILENT, "no hello");
-		hark_conn_kill(conn, HARK_REASON_CLIENT_SILENT);
+		silent(conn);
 		break;
 	default:
 		hark_conn_kill(conn, conn->reason);

@@ -369,6 +369,14 @@ const struct hark_h1_sink hark_exchange_request_sink = {
 	.end = on_request_end,
 };
 
+/* Another protocol: to where the policy allows nothing, that is what is to be told. */
+static enum hark_reason not_http(const struct hark_conn *conn)
+{
+	enum hark_reason reason = hark_address_judge(&conn->med->policy, &conn->dst);
+
+	return reason == HARK_REASON_COMPLETE ? HARK_REASON_NOT_HTTP : reason;
+}
+
 /* The parser gave up. Inside a head there is no exchange yet: make one, so that what was tried is
  * recorded and the answer has an id. */
 void hark_exchange_bad_request(struct hark_conn *conn)
@@ -380,7 +388,7 @@ void hark_exchange_bad_request(struct hark_conn *conn)
 	conn->input_over = true;
 	if (!conn->tls && conn->h1.in_head && !conn->h1.head.target.len &&
 	    conn->h1.reason == HARK_REASON_BAD_REQUEST)
-		conn->h1.reason = HARK_REASON_NOT_HTTP;
+		conn->h1.reason = not_http(conn);
 	if (!x->open) {
 		begin(conn);
 		x->host = conn->site ? conn->site->host : NULL;

@@ -25,6 +25,7 @@ static int hold(struct hark_conn *conn, enum hark_name_kind kind, const uint8_t 
 	conn->reason = reason_of(kind);
 	conn->alert = SSL_AD_UNRECOGNIZED_NAME;
 	conn->hello = HARK_HELLO_HELD;
+	conn->judged = true;
 	conn->hold_seq =
 		hark_record_refused(&conn->med->rec, 0, conn->id, conn->reason, "", ext, n);
 	return SSL_CLIENT_HELLO_RETRY;

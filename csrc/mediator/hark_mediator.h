@@ -8,6 +8,7 @@
  *   hark_exchange.c  one request with its response, on its way through
  *   hark_refuse.c    hark's own answers, held until their refusal is on disk
  *   hark_upstream.c  dial, verify, pool
+ *   hark_opaque.c    a connection whose bytes pass as they are, instead of exchanges
  *   hark_play.c      a replay's answers, instead of an upstream
  *   hark_links.c     control socket and broker socket
  *
@@ -18,6 +19,7 @@
 #ifndef HARK_MEDIATOR_H
 #define HARK_MEDIATOR_H
 
+#include "hark_address.h"
 #include "hark_chan.h"
 #include "hark_check.h"
 #include "hark_cred.h"
@@ -112,6 +114,9 @@ void hark_upstream_flush(struct hark_upstream *up);
 void hark_upstream_update(struct hark_upstream *up);
 /* The broker's answer; takes fd (-1: none). */
 void hark_upstream_dialled(struct hark_mediator *med, const struct hark_msg_dialed *msg, int fd);
+/* What a dial that failed means, and the broker's number for it as text. */
+enum hark_reason hark_dial_reason(uint32_t status);
+const char *hark_dial_detail(const struct hark_msg_dialed *dial, char *text, size_t size);
 void hark_upstream_sweep(struct hark_mediator *med);
 void hark_upstream_tick(struct hark_mediator *med, uint64_t now);
 HARK_MUST_USE int hark_upstream_setup(struct hark_mediator *med, struct hark_err *err);
@@ -193,10 +198,34 @@ enum hark_conn_state {
 	HARK_CONN_HANDSHAKE = 1,
 	HARK_CONN_OPEN = 2,
 	HARK_CONN_LINGER = 3, /* all is sent: read and discard until the agent closes */
-	HARK_CONN_DEAD = 4
+	HARK_CONN_DEAD = 4,
+	HARK_CONN_OPAQUE = 5,
+	HARK_CONN_CLOSING = 6 /* refused without an answer: closed when that is on disk */
 };
 
 enum hark_hello { HARK_HELLO_FIRST = 0, HARK_HELLO_HELD = 1, HARK_HELLO_REFUSE = 2 };
+
+/* One direction of an opaque connection. */
+struct hark_way {
+	struct hark_stream *from; /* borrowed, both */
+	struct hark_stream *to;
+	bool eof;
+	bool shut;
+};
+
+/* The service's end of an opaque connection. */
+struct hark_opaque {
+	struct hark_stream stream;
+	struct hark_task task;
+	struct hark_conn *conn;
+	const struct hark_host *host;
+	struct hark_way up;
+	struct hark_way down;
+	uint32_t dial_id;
+	struct hark_msg_dialed dial;
+	int dial_fd; /* owned until the stream has it */
+	bool connected;
+};
 
 struct hark_conn {
 	struct hark_stream stream;
@@ -218,8 +247,10 @@ struct hark_conn {
 	struct hark_h1 h1;
 	struct hark_exchange x;
 	struct hark_upstream *up; /* used by x */
-	struct hark_buf in;       /* bytes after the current message */
-	bool input_over;          /* parse nothing more */
+	struct hark_opaque *opaque;
+	bool judged;        /* something about this connection was refused */
+	struct hark_buf in; /* bytes after the current message */
+	bool input_over;    /* parse nothing more */
 	size_t lingered;
 	uint64_t deadline; /* CLOCK_MONOTONIC ns */
 	enum hark_reason deadline_reason;
@@ -230,6 +261,9 @@ void hark_conn_accept(struct hark_mediator *med, int fd, const struct sockaddr_s
 void hark_conn_kill(struct hark_conn *conn, enum hark_reason reason);
 /* Close after what is queued is sent. */
 void hark_conn_finish(struct hark_conn *conn, enum hark_reason reason);
+/* Refuse a connection that has no exchange to answer: close it once that is on disk. */
+void hark_conn_refuse(struct hark_conn *conn, enum hark_reason reason, const char *name,
+		      const char *detail);
 /* Set epoll interest and deadline from the state. */
 void hark_conn_update(struct hark_conn *conn);
 /* Send what is queued. */
@@ -241,6 +275,14 @@ void hark_conn_sweep(struct hark_mediator *med);
 void hark_conn_tick(struct hark_mediator *med, uint64_t now);
 /* Some refusals became durable. */
 void hark_conn_durable(struct hark_mediator *med);
+
+/* hark_opaque.c */
+void hark_opaque_begin(struct hark_conn *conn, const struct hark_host *host);
+/* The broker's answer, which takes fd when it is for an opaque connection. */
+bool hark_opaque_dialled(struct hark_mediator *med, const struct hark_msg_dialed *msg, int fd);
+void hark_opaque_ready(struct hark_conn *conn, uint32_t events);
+/* The connection is over: let the service go. */
+void hark_opaque_end(struct hark_conn *conn);
 
 /* hark_hello.c: context for agents' connections. */
 SSL_CTX *hark_hello_ctx_new(struct hark_mediator *med);

@@ -73,7 +73,7 @@ static int read_ports(struct hark_host *host, struct hark_cur *cur, struct hark_
 
 		port->port = hark_cur_u16(cur);
 		port->mode = hark_cur_u16(cur);
-		if (!port->port || !port->mode || port->mode > (HARK_PORT_TLS | HARK_PORT_PLAIN))
+		if (!port->port || !port->mode || port->mode > HARK_PORT_OPAQUE)
 			return malformed(err, "bad port");
 	}
 	host->nports = n;

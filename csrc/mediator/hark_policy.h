@@ -47,7 +47,11 @@ enum hark_config_op {
 };
 
 /* Bits of a port's mode. */
-enum hark_port_mode { HARK_PORT_TLS = 1, HARK_PORT_PLAIN = 2 };
+enum hark_port_mode {
+	HARK_PORT_TLS = 1,
+	HARK_PORT_PLAIN = 2,
+	HARK_PORT_OPAQUE = 4 /* alone: bytes pass as they are */
+};
 
 enum hark_limit {
 	HARK_LIMIT_CONNECTIONS = 0,  /* of the agent, at once */

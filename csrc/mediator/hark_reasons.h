@@ -20,6 +20,7 @@ enum hark_reason {
 	HARK_REASON_CONNECT_DENIED,        /* CONNECT: hark is no proxy of that kind */
 	HARK_REASON_CREDENTIAL_WRONG_HOST, /* a placeholder on its way to a host it is not bound to
 					    */
+	HARK_REASON_TCP_DENIED,            /* no TLS or HTTP, to where the policy allows nothing */
 	HARK_REASON_UPGRADE_REFUSED,       /* WebSocket and other protocols inside HTTP/1.1 */
 
 	/* the agent's side broke a protocol rule */
@@ -82,8 +83,9 @@ enum hark_reason {
 	/* hark itself */
 	HARK_REASON_CONN_LIMIT, /* too many connections at once */
 	HARK_REASON_NO_MEMORY,
-	HARK_REASON_STOPPED,  /* the run ended */
-	HARK_REASON_LINGERED, /* closed by hark after its own response */
+	HARK_REASON_STOPPED,      /* the run ended */
+	HARK_REASON_LINGERED,     /* closed by hark after its own response */
+	HARK_REASON_NOT_REPLAYED, /* an opaque connection, in a replay */
 	HARK_REASON_INTERNAL,
 
 	HARK_REASON_COUNT

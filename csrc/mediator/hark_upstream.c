@@ -368,7 +368,7 @@ static void fail(struct hark_upstream *up, enum hark_reason reason, const char *
 		hark_upstream_close(up);
 }
 
-static enum hark_reason dial_reason(uint32_t status)
+enum hark_reason hark_dial_reason(uint32_t status)
 {
 	switch (status) {
 	case HARK_DIAL_DENIED:
@@ -397,7 +397,7 @@ static enum hark_reason dial_reason(uint32_t status)
 }
 
 /* What the broker's number says: an errno, or the status a proxy gave. */
-static const char *dial_detail(const struct hark_msg_dialed *dial, char *text, size_t size)
+const char *hark_dial_detail(const struct hark_msg_dialed *dial, char *text, size_t size)
 {
 	if (!dial->err)
 		return "";
@@ -416,8 +416,9 @@ void hark_upstream_dialled(struct hark_mediator *med, const struct hark_msg_dial
 	while (up &&
 	       (up->state != HARK_UP_DIALLING || up->has_answer || up->dial_id != msg->head.id))
 		up = up->next;
-	if (!up) { /* the agent left meanwhile */
-		hark_fd_close(&fd);
+	if (!up) {
+		if (!hark_opaque_dialled(med, msg, fd))
+			hark_fd_close(&fd); /* the agent left meanwhile */
 		return;
 	}
 	up->has_answer = true;
@@ -505,7 +506,8 @@ static void take_answer(struct hark_upstream *up)
 	if (up->dial.status != HARK_DIAL_OK || up->stream.source.fd < 0) {
 		char detail[64];
 
-		fail(up, dial_reason(up->dial.status), dial_detail(&up->dial, detail, 64));
+		fail(up, hark_dial_reason(up->dial.status),
+		     hark_dial_detail(&up->dial, detail, sizeof(detail)));
 		return;
 	}
 	up->info.family = up->dial.family;

@@ -7,7 +7,7 @@ LLHTTP_OBJS := $(addprefix $(BUILD)/obj/llhttp/,api.o http.o llhttp.o)
 MEDIATOR_ALL := $(wildcard csrc/mediator/*.c)
 MEDIATOR_SRCS := $(filter-out csrc/mediator/hark_sandbox_null.c,$(MEDIATOR_ALL))
 # What runs without a socket: parsers, judgements, rewriting. Tests and fuzzers link these alone.
-MEDIATOR_PURE := $(addprefix csrc/mediator/,hark_answer.c hark_base64.c hark_buf.c hark_check.c hark_cred.c \
+MEDIATOR_PURE := $(addprefix csrc/mediator/,hark_address.c hark_answer.c hark_base64.c hark_buf.c hark_check.c hark_cred.c \
 	hark_form.c hark_h1.c hark_name.c hark_policy.c hark_reason.c hark_rebuild.c)
 MEDIATOR_HDRS := $(wildcard csrc/mediator/*.h bpf/hark_abi*.h) $(BASE_HDRS)
 MEDIATOR_OBJS := $(patsubst csrc/%.c,$(BUILD)/obj/%.o,$(MEDIATOR_SRCS))

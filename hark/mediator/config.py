@@ -15,10 +15,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hark.policy.model import CompiledPolicy
+    from hark.policy.model import CompiledHost, CompiledPolicy
     from hark.policy.secrets import Secret
 
-__all__ = ["Credential", "HostEntry", "Limit", "MediatorConfig", "PortMode", "config_of", "encode"]
+__all__ = [
+    "Credential",
+    "HostEntry",
+    "Limit",
+    "MediatorConfig",
+    "PortMode",
+    "config_of",
+    "encode",
+    "port_mode",
+]
 
 SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"  # Debian's ca-certificates
 
@@ -45,6 +54,7 @@ class PortMode(IntEnum):
     TLS = 1
     PLAIN = 2
     BOTH = 3
+    OPAQUE = 4
 
 
 class Limit(IntEnum):
@@ -128,10 +138,7 @@ def config_of(
         HostEntry(
             index=host.index,
             name=host.name,
-            ports=tuple(
-                (port, PortMode.BOTH if port in host.plain_ports else PortMode.TLS)
-                for port in host.ports
-            ),
+            ports=tuple((port, port_mode(host, port)) for port in host.ports),
             ca_pem=cas.get(host.name, ""),
         )
         for host in policy.hosts
@@ -152,6 +159,13 @@ def config_of(
     return MediatorConfig(
         hosts=hosts, credentials=credentials, ids=ids, play=play, extra_ca=extra_ca
     )
+
+
+def port_mode(host: CompiledHost, port: int) -> PortMode:
+    """Return how a port of a host is spoken to."""
+    if host.forward is not None:
+        return PortMode.PLAIN if host.forward.http else PortMode.OPAQUE
+    return PortMode.BOTH if port in host.plain_ports else PortMode.TLS
 
 
 def encode(config: MediatorConfig) -> bytes:

@@ -130,6 +130,7 @@ class Merger:
         self._conns: OrderedDict[int, _Conn] = OrderedDict()
         self._closed_conns: deque[int] = deque()
         self._exchanges: OrderedDict[int, tuple[int, str]] = OrderedDict()
+        self._resolved: OrderedDict[bytes, str] = OrderedDict()
         self._refusals: Counter[Hashable] = Counter()
         self._repeated: dict[Hashable, Payload] = {}
         self._pending: dict[kernel.ExeId, list[Image]] = {}
@@ -475,7 +476,7 @@ class Merger:
         yield from self._conn_event(record.conn, item.boot_ns, sni)
         ahead = RingDurable(record.head.seq + 1)
         conn = self._conns.get(record.conn)
-        dport = conn.opened.dport if conn else None
+        opened = conn.opened if conn else None
         if record.reason in notice.NOTED:
             payload: Payload = {
                 Key.EXCHANGE: record.exchange or None,
@@ -484,9 +485,10 @@ class Merger:
             }
             event = self._by_conn(Kind.NOTICE, item.boot_ns, payload, record.conn)
         else:
-            hint = self._hint(record, dport)
-            self.notices.refused(record.reason, record.name, hint)
-            payload = translate.refused(record, self._names, dport, hint)
+            name = record.name or self._asked_for(opened)
+            hint = self._hint(record, name, opened.dport if opened else None)
+            self.notices.refused(record.reason, _refused_target(name, opened), hint)
+            payload = translate.refused(record, self._names, opened, hint, name)
             event = self._by_conn(Kind.DENIED, item.boot_ns, payload, record.conn)
         yield Merged(event.kind, event.boot_ns, event.payload, ahead)
         if record.reason == _REJECTED_CA:
@@ -508,11 +510,19 @@ class Merger:
     def _dns(self, item: _Item) -> Iterator[Merged]:
         message: control.Dns = item.record
         owner = self._flow_of(message)
+        self._remember(message)
         self.totals["dns_unattributed"] += owner is None
         yield self._by_owner(Kind.DNS, item.boot_ns, translate.dns(message), owner, cookie=True)
         if message.rcode and not message.allowed:
             payload = translate.dns_denied(message)
             yield self._by_owner(Kind.DENIED, item.boot_ns, payload, owner, cookie=True)
+
+    def _remember(self, message: control.Dns) -> None:
+        for raw in translate.dns_answers(message):
+            self._resolved[raw] = message.qname
+            self._resolved.move_to_end(raw)
+        while len(self._resolved) > limits.RECORDER_MAX_RESOLVED:
+            self._resolved.popitem(last=False)
 
     def _dial(self, item: _Item) -> Iterator[Merged]:
         message, ident = item.record.message, item.record.ident
@@ -560,10 +570,14 @@ class Merger:
         actor = conn.owner.actor if conn and conn.owner else None
         return actor.image.filename if actor and actor.image else b""
 
-    def _hint(self, record: mediator.Refused, dport: int | None) -> str:
+    def _hint(self, record: mediator.Refused, name: str, dport: int | None) -> str:
         if record.reason == _REJECTED_CA:
             return notice.ca_hint(self._program(record.conn))
-        return notice.hint(record.reason, record.name, dport)
+        return notice.hint(record.reason, name, dport)
+
+    def _asked_for(self, opened: mediator.ConnOpen | None) -> str:
+        """Return the name that the run's resolver last gave this address for, or nothing."""
+        return self._resolved.get(translate.address(opened.dst), "") if opened else ""
 
     def _rejected_ca(self, record: mediator.Refused, boot_ns: int) -> Iterator[Merged]:
         """Tell once for each program and host that the client does not trust the run."""
@@ -628,6 +642,13 @@ def _call_name(record: kernel.SyscallRefused | kernel.SyscallKilled) -> str:
 
 def _conn_tuple(record: mediator.ConnOpen) -> tuple[bytes, int, bytes, int]:
     return tuple_of(record.src, record.sport, record.dst, record.dport)
+
+
+def _refused_target(name: str, opened: mediator.ConnOpen | None) -> str:
+    """Name what a refusal of the mediator was about, for a line: a host, else an address."""
+    if name or opened is None:
+        return name
+    return f"{translate.address_text(translate.address(opened.dst))} port {opened.dport}"
 
 
 def _packet_target(record: kernel.RefusedPacket) -> str:

@@ -73,6 +73,7 @@ _HINTS = {
     "host_mismatch": "the Host header differs from the TLS server name: one connection, one host",
     "connect_denied": "unset HTTPS_PROXY in the agent: hark needs no proxy settings",
     "upgrade_refused": "WebSocket and other upgrades are not mediated",
+    "tcp_denied": "hosts are reached by their names, services of the host by [forward]",
     "not_http": "only TLS and HTTP/1 are mediated",
     "plain_http_on_tls_port": "the client spoke clear text to a TLS port: check its URL",
     "client_silent": "the client connected and sent nothing",
@@ -91,6 +92,10 @@ _NAMED_HINTS = {
     "host_denied": 'if the agent may reach it, add "NAME" to allow_hosts',
     "host_denied_port": 'if the agent may reach it, add [[host]] name = "NAME", ports = [PORT]',
     "port_denied": 'if the agent may use this port, add PORT to ports of [[host]] name = "NAME"',
+    "tcp_denied": (
+        'if NAME speaks TLS or HTTP there, add [[host]] name = "NAME", ports = [PORT]; '
+        "any other protocol leaves by [forward] alone"
+    ),
     "plain_http_denied": (
         'if clear text is acceptable, add [[host]] name = "NAME", ports = [PORT], plain = true'
     ),
@@ -118,7 +123,7 @@ def hint(reason: str, name: str, port: int | None) -> str:
     if template is None:
         return _HINTS.get(reason, "")
     if not _HOST_NAME.match(name) or (port is None and "PORT" in template):
-        return ""
+        return _HINTS.get(reason, "")
     return template.replace("NAME", name).replace("PORT", str(port))
 
 

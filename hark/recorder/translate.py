@@ -171,7 +171,7 @@ def upstream(record: mediator.Upstream, names: Names) -> Payload:
     """Kind 14."""
     return compact(
         {
-            2: record.exchange,
+            2: record.exchange or None,
             4: record.conn,
             5: names.host(record.host),
             6: address(record.addr),
@@ -210,15 +210,23 @@ def response(record: mediator.ResponseHead) -> Payload:
     return {2: record.exchange, 4: record.status, 5: record.own, 6: record.raw}
 
 
-def refused(record: mediator.Refused, names: Names, dport: int | None, hint: str) -> Payload:
-    """Kind 11, layer ``mediator``."""
+def refused(
+    record: mediator.Refused,
+    names: Names,
+    opened: mediator.ConnOpen | None,
+    hint: str,
+    name: str = "",
+) -> Payload:
+    """Kind 11, layer ``mediator``. ``name``: the host, where the record itself names none."""
     return compact(
         {
             2: record.exchange or None,
             4: "mediator",
             5: record.reason,
-            9: names.host_or_bytes(record.name),
-            11: dport,
+            9: names.host_or_bytes(record.name or name),
+            10: address(opened.dst) if opened else None,
+            11: opened.dport if opened else None,
+            12: _TCP if opened else None,
             13: record.detail or None,
             14: hint or None,
             15: record.conn or None,
@@ -230,16 +238,21 @@ def refused(record: mediator.Refused, names: Names, dport: int | None, hint: str
 # --- broker ---------------------------------------------------------------------------------------
 
 
+def dns_answers(message: control.Dns) -> list[bytes]:
+    """Return the addresses that were given: 4 or 16 bytes each."""
+    answers = [message.answer[16 * i : 16 * i + 16] for i in range(min(message.answers, 8))]
+    # 0 behind the first 4 bytes: IPv4. No synthetic IPv6 address ends so, and ::1 begins with 0.
+    return [a[:4] if not any(a[4:]) else a for a in answers]
+
+
 def dns(message: control.Dns) -> Payload:
     """Kind 10."""
-    answers = [message.answer[16 * i : 16 * i + 16] for i in range(min(message.answers, 8))]
-    size = 4 if message.qtype == 1 else 16  # RFC 1035 section 3.2.2: type A
     return compact(
         {
             4: message.qname.encode("utf-8", "surrogateescape"),
             5: message.qtype,
             6: message.rcode,
-            7: [answer[:size] for answer in answers],
+            7: dns_answers(message),
             8: message.rule or None,
             9: message.sport,
             10: family_address(message.family, message.dst),

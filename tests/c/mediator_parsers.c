@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hark_address.h"
 #include "hark_base64.h"
 #include "hark_check.h"
 #include "hark_cred.h"
@@ -752,6 +753,87 @@ static void test_reasons_have_texts(void **state)
 	}
 }
 
+/* ---- addresses ---- */
+
+static struct hark_addr v4(uint8_t a, uint8_t b, uint8_t c, uint8_t d, uint16_t port)
+{
+	return (struct hark_addr){.family = AF_INET, .port = port, .addr = {a, b, c, d}};
+}
+
+static struct hark_addr v6(uint8_t kind, uint8_t high, uint8_t low, uint16_t port)
+{
+	return (struct hark_addr){
+		.family = AF_INET6,
+		.port = port,
+		.addr = {0xfd, 0x68, 0x61, 0x72, 0x6b, 0, 0, kind, 0, 0, 0, 0, 0, 0, high, low}};
+}
+
+/* As hark/mediator/dns.py gives them: places count from 1. */
+static void test_addresses_stand_for_rows(void **state)
+{
+	const struct {
+		struct hark_addr addr;
+		enum hark_address_kind kind;
+		uint32_t index;
+	} cases[] = {
+		{v4(198, 18, 0, 1, 0), HARK_ADDRESS_ALLOWED, 0},
+		{v4(198, 18, 1, 0, 0), HARK_ADDRESS_ALLOWED, 255},
+		{v4(198, 18, 255, 255, 0), HARK_ADDRESS_ALLOWED, 65534},
+		{v4(198, 18, 0, 0, 0), HARK_ADDRESS_RAW, 9},
+		{v4(198, 19, 0, 1, 0), HARK_ADDRESS_DENIED, 9},
+		{v4(198, 17, 0, 1, 0), HARK_ADDRESS_RAW, 9},
+		{v4(127, 0, 0, 1, 0), HARK_ADDRESS_RAW, 9},
+		{v6(1, 0, 1, 0), HARK_ADDRESS_ALLOWED, 0},
+		{v6(1, 1, 2, 0), HARK_ADDRESS_ALLOWED, 257},
+		{v6(1, 0, 0, 0), HARK_ADDRESS_RAW, 9},
+		{v6(2, 0, 1, 0), HARK_ADDRESS_DENIED, 9},
+		{v6(3, 0, 1, 0), HARK_ADDRESS_RAW, 9},
+	};
+	struct hark_addr beyond = v6(1, 0, 1, 0);
+	uint32_t index;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		index = 9;
+		assert_int_equal(hark_address_kind(&cases[i].addr, &index), cases[i].kind);
+		assert_int_equal(index, cases[i].index);
+	}
+	for (i = 8; i < 13; i++) { /* 65537 and above: there is no such row */
+		beyond.addr[i] = 1;
+		assert_int_equal(hark_address_kind(&beyond, &index), HARK_ADDRESS_RAW);
+		beyond.addr[i] = 0;
+	}
+}
+
+static void test_addresses_are_judged_with_their_port(void **state)
+{
+	char name[] = "api.example";
+	struct hark_port ports[] = {{443, HARK_PORT_TLS}, {80, HARK_PORT_PLAIN}};
+	struct hark_host host = {.index = 4, .name = name, .ports = ports, .nports = 2};
+	const struct hark_policy policy = {.hosts = &host, .nhosts = 1};
+	const struct {
+		struct hark_addr addr;
+		enum hark_reason reason;
+	} cases[] = {
+		{v4(198, 18, 0, 5, 443), HARK_REASON_COMPLETE},
+		{v6(1, 0, 5, 80), HARK_REASON_COMPLETE},
+		{v4(198, 18, 0, 5, 22), HARK_REASON_PORT_DENIED},
+		{v4(198, 18, 0, 4, 443), HARK_REASON_TCP_DENIED}, /* no such row */
+		{v4(198, 19, 0, 5, 443), HARK_REASON_TCP_DENIED},
+		{v6(2, 0, 5, 443), HARK_REASON_TCP_DENIED},
+		{v4(10, 0, 0, 1, 443), HARK_REASON_COMPLETE}, /* a name may follow */
+		{v4(10, 0, 0, 1, 22), HARK_REASON_TCP_DENIED},
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(hark_address_judge(&policy, &cases[i].addr), cases[i].reason);
+	assert_ptr_equal(hark_address_host(&policy, &cases[0].addr), &host);
+	assert_null(hark_address_host(&policy, &cases[3].addr));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -771,6 +853,8 @@ int main(void)
 		cmocka_unit_test(test_every_base64_around_a_value_is_found),
 		cmocka_unit_test(test_watch_sees_every_split),
 		cmocka_unit_test(test_reasons_have_texts),
+		cmocka_unit_test(test_addresses_stand_for_rows),
+		cmocka_unit_test(test_addresses_are_judged_with_their_port),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

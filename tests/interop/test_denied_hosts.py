@@ -104,14 +104,15 @@ def test_raw_addresses_lead_nowhere_and_are_recorded(world: World, address: str,
     """
     done = world.run("/usr/bin/python3", "-c", DIAL, address, kind)
     assert done.status == 0, done.stderr
-    said = {"tcp": "answer b'HTTP/1.1 400", "udp": "error "}[kind]  # 400: hark's own answer
+    said = {"tcp": "answer b'HTTP/1.1 403", "udp": "error "}[kind]  # 403: hark's own answer
     assert done.text.startswith(said), done.text
     recording = world.recording()
     layer = "mediator" if kind == "tcp" else "nft"
     refused = [e for e in recording.kind("denied") if e["layer"] == layer]
-    assert {e["dport"] for e in refused} == {9}
-    if kind == "udp":
-        assert {(e["proto"], e["dst"]) for e in refused} == {(socket.IPPROTO_UDP, address)}
+    proto = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP}[kind]
+    assert {(e["proto"], e["dst"], e["dport"]) for e in refused} == {(proto, address, 9)}
+    if kind == "tcp":
+        assert [(e["reason"], e["policy"]) for e in refused] == [("tcp_denied", True)]
     assert not recording.kind("dial")
 
 

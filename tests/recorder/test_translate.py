@@ -102,7 +102,7 @@ def test_whatever_the_agent_sends_can_be_encoded(
     payloads = [
         translate.conn(opened, dataclasses.replace(t.handshake(1, 1), sni=name)),
         translate.refused(
-            dataclasses.replace(t.refused(1, 1, name=name), detail=detail), NAMES, port, ""
+            dataclasses.replace(t.refused(1, 1, name=name), detail=detail), NAMES, opened, "", name
         ),
         translate.request(dataclasses.replace(t.request(1, 1, 1), raw=detail), NAMES),
         translate.packet_denied(packet),
