@@ -23,6 +23,8 @@ CFLAGS ?= -O2 -g
 CSTD := -std=c11 -D_GNU_SOURCE
 SAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 FUZZ_S ?= 20
+# How each libFuzzer target runs; what it finds lies below build/.
+FUZZ_RUN = -max_total_time=$(FUZZ_S) -artifact_prefix=$(BUILD)/fuzz/ -verbosity=0 -print_final_stats=1
 # A shell's background job ignores ^C, and so would the agents that tests interrupt.
 PYTEST := env --default-signal=INT,QUIT $(VENV)/bin/pytest -q
 

@@ -97,12 +97,11 @@ $(BUILD)/fuzz/bundle_%: csrc/fuzz/bundle_%.c $(BUNDLE_SRCS) $(BUNDLE_HDRS) $(B3_
 fuzz-bundle: $(BUNDLE_FUZZ)
 	$(Q)PYTHONPATH=tests/bundle $(PY) tests/fuzz/bundle_seeds.py $(BUILD)/fuzz
 	$(Q)for f in $(BUNDLE_FUZZ); do \
-		$$f -max_total_time=$(FUZZ_S) -max_len=16384 -verbosity=0 -print_final_stats=1 \
+		$$f $(FUZZ_RUN) -max_len=16384 \
 			$$f.corpus || exit 1; done
 	$(Q)PYTHONPATH=tests/bundle $(PY) tests/fuzz/bundle_files.py --seconds $(FUZZ_S)
-	$(Q)if $(PY) -c 'import atheris' 2>/dev/null; then \
-		$(PY) tests/fuzz/bundle_atheris.py -max_total_time=$(FUZZ_S) -max_len=4096 -verbosity=0; \
-		else echo 'fuzz-bundle: SKIPPED the Python targets: atheris is not installed'; fi
+	$(Q)$(PY) tests/fuzz/bundle_atheris.py $(FUZZ_RUN) -max_len=16384 \
+		$(BUILD)/fuzz/bundle_atheris.corpus
 
 .PHONY: bench-bundle
 BENCH_TARGETS += bench-bundle

@@ -62,4 +62,4 @@ $(BUILD)/fuzz/launch_plan: csrc/fuzz/launch_plan.c csrc/launch/plan.c $(BASE_SRC
 fuzz-launch: $(BUILD)/fuzz/launch_plan
 	$(Q)mkdir -p $<.corpus
 	$(Q)$(PY) tests/fuzz/launch_seeds.py $<.corpus
-	$(Q)$< -max_total_time=$(FUZZ_S) -max_len=16384 -verbosity=0 -print_final_stats=1 $<.corpus
+	$(Q)$< $(FUZZ_RUN) -max_len=16384 $<.corpus

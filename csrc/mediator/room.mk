@@ -99,5 +99,5 @@ $(BUILD)/fuzz/mediator_%: csrc/fuzz/mediator_%.c $(MEDIATOR_PURE) $(BASE_SRCS) $
 
 fuzz-mediator: $(MEDIATOR_FUZZ)
 	$(Q)for f in $^; do mkdir -p $$f.corpus; \
-		$$f -max_total_time=$(FUZZ_S) -max_len=8192 -verbosity=0 -print_final_stats=1 \
+		$$f $(FUZZ_RUN) -max_len=8192 \
 			$$f.corpus csrc/fuzz/corpus/$${f##*/} || exit 1; done

@@ -7,7 +7,9 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,11 +25,11 @@ from hark.errors import InputError, RecordingFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from hark.bundle.core import Core
 
 KILLS = 60
+GROWTH_MAX = 12 << 20  # a fifth of what is written between the two looks
 
 
 def read(path: Path) -> bytes:
@@ -307,6 +309,33 @@ def test_disk_full_still_seals(small_disk: Callable[[int], Path], size: int):
     assert report.end_reason == "recorder-died"
 
 
+def seal_on_full_disk(path: Path) -> bool:
+    """Fill the disk, then seal; False when there was not even room to begin."""
+    fd = create(path)
+    try:
+        writer = fill_disk(fd)
+        assert verified(path.read_bytes()).verdict is Verdict.TRUNCATED
+        lost = writer.salvage()
+        writer.append(Kind.LOSS, 1, {4: "recorder", 5: lost, 6: "disk full"})
+        writer.seal()
+    except RecordingFailed:
+        return False
+    finally:
+        os.close(fd)
+    report = verified(path.read_bytes())
+    assert report.verdict is Verdict.VERIFIED, report.why
+    assert [(x.source, x.count) for x in report.losses] == [("recorder", lost)]
+    return True
+
+
+@pytest.mark.kernel
+def test_disk_full_at_every_page(small_disk: Callable[[int], Path]):
+    """Wherever the disk ends, the recording does not begin, or it ends sealed and says so."""
+    ends = [seal_on_full_disk(small_disk(pages << 12) / "b.hark") for pages in range(8, 74)]
+    assert ends == sorted(ends), "once there is room to begin, more room seals too"
+    assert sum(ends) > 40
+
+
 class NoReserve(NativeCore):
     """A file system that cannot allocate ahead."""
 
@@ -352,6 +381,63 @@ def test_repeated_history_costs_once(tmp_path: Path, core: Core):
     assert (tmp_path / "b.hark").stat().st_size < raw / 3
     with Bundle.open(tmp_path / "b.hark") as bundle:
         assert bundle.read_body(bundle.event(11).payload[4]) == history
+
+
+def test_references_have_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Beyond it a chunk is stored again, so that reading costs no more than the size tells."""
+    monkeypatch.setattr(limits, "BUNDLE_REFS_BASE", 40)
+    monkeypatch.setattr(limits, "BUNDLE_REFS_PER_CHUNK", 2)
+    body = random.Random(4).randbytes(3000)  # noqa: S311
+    fd = create(tmp_path / "b.hark")
+    writer = writer_on(fd)
+    for i in range(100):
+        writer.append(16, i, {4: body})
+    writer.seal()
+    os.close(fd)
+    with Bundle.open(tmp_path / "b.hark") as bundle:
+        refs = [event.payload[4] for event in bundle.events()]
+        assert all(bundle.read_body(ref) == body for ref in refs)
+    first = refs[0].ranges[0][0]
+    assert refs[1].ranges[0][0] == first, "positive control: it is referred to again"
+    assert refs[-1].ranges[0][0] > first
+    assert verified((tmp_path / "b.hark").read_bytes()).verdict is Verdict.VERIFIED
+
+
+GROWTH = """
+import os, random, resource, sys
+from bundle_making import writer_on
+from hark.bundle.writer import create
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+fd = create(sys.argv[1])
+writer = writer_on(fd)
+writer.head()
+rand = random.Random(1)
+def write(megabytes):
+    for i in range(megabytes):
+        writer.append(16, i, {2: 1, 4: rand.randbytes(1 << 20)})
+        for _ in range(200):
+            writer.append(19, i, {2: 1, 4: rand.randbytes(300)})
+        writer.head()
+write(12)
+print(peak())
+write(60)
+writer.seal()
+print(peak())
+"""
+
+
+def test_memory_does_not_grow_with_what_is_written(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, str(tmp_path / "b.hark")],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+    )
+    before, after = (int(word) << 10 for word in done.stdout.split())
+    assert (tmp_path / "b.hark").stat().st_size > 72 << 20
+    assert after - before < GROWTH_MAX
 
 
 def test_long_strings_inside_lists_become_bodies_too(tmp_path: Path):

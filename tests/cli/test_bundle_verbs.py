@@ -8,16 +8,18 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.running import need, need_program
 
-from hark.bundle.format import DOMAINS
+from hark.bundle.format import DOMAINS, Header
 from hark.bundle.keys import SigningKey
 from hark.bundle.synth import write
 from hark.bundle.tree import blob_root
-from hark.bundle.writer import create
+from hark.bundle.writer import BundleWriter, create
 from hark.cli.app import main
 from hark.cli.bundle_argument import find_bundle
 from hark.cli.printable import json_value, printable, ulid_text
@@ -127,6 +129,25 @@ def test_verify_works_without_the_native_module():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "pure core" in done.stderr
+
+
+@pytest.mark.parametrize("pure", [False, True], ids=["native", "pure"])
+def test_verify_and_inspect_need_no_root(pure: bool):
+    need("root", os.geteuid() == 0)
+    main(["synth", "--corrupt", "9", "run.hark"])
+    file = os.open("run.hark", os.O_RDONLY)
+    os.fchmod(file, 0o644)  # the folders above it stay closed
+    setpriv = need_program("setpriv")
+    nobody = [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
+    command = [*nobody, "--inh-caps=-all", "--", sys.executable, "-m", "hark.cli.app"]
+    env = os.environ | ({"HARK_PURE": "1"} if pure else {})
+    for verb, status, said in (("verify", 1, "BROKEN  event 9"), ("inspect", 1, "exec")):
+        argv = [*command, verb, f"/proc/self/fd/{file}"]
+        done = subprocess.run(
+            argv, pass_fds=[file], cwd="/", env=env, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, said in done.stdout) == (status, True), done.stderr
+    os.close(file)
 
 
 def test_synth_overwrites_nothing(capsys: pytest.CaptureFixture[str]):
@@ -310,6 +331,46 @@ def test_follow_ends_with_the_bundle_and_checks_it(capsys: pytest.CaptureFixture
     hark(capsys, "synth", "run.hark")
     status, out, err = hark(capsys, "inspect", "--follow", "--json", "run.hark")
     assert (status, len(seqs(out)), err) == (0, 17, "")
+
+
+def test_follow_prints_while_the_bundle_is_written():
+    """Each line is waited for, so nothing here depends on how fast anything is."""
+    fd = create("live.hark")
+    key = SigningKey.generate()
+    header = Header(run_id=bytes(16), created_unix_ns=1, recorder="test", public_key=key.public)
+    writer = BundleWriter(
+        fd, header, key.sign_head, now_boot_ns=time.monotonic_ns, now_unix_ns=time.time_ns
+    )
+    writer.head()
+    argv = [sys.executable, "-m", "hark.cli.app", "inspect", "--follow", "--json", "live.hark"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        for i in range(3):
+            writer.append(19, i, {2: i})
+            writer.flush()
+            assert child.stdout is not None
+            assert json.loads(child.stdout.readline())["exchange"] == i
+        assert child.poll() is None
+        writer.seal()
+        out, err = child.communicate()
+    os.close(fd)
+    assert (child.returncode, out, err) == (0, b"", b"")
+
+
+def test_a_body_can_be_proved_with_its_event(capsys: pytest.CaptureFixture[str]):
+    body = bytes(range(256)) * 300
+    rows_bundle([(19, 1, {2: 1, 4: body})])
+    made = hark(capsys, "prove", "--seq", "0", "--bodies", "--out", "p.json", "r.hark")
+    assert made[0] == 0, made[2]
+    Path("r.hark").unlink()
+    status, out, _ = hark(capsys, "prove", "--check", "p.json")
+    assert (status, out.splitlines()[-1]) == (0, "VERIFIED")
+    assert f"body         0: {len(body)} bytes" in out.splitlines()
+    proof = json.loads(Path("p.json").read_text())
+    chunk = proof["bodies"][0][0]
+    chunk[2] = f"{int(chunk[2][:2], 16) ^ 1:02x}" + chunk[2][2:]
+    Path("p.json").write_text(json.dumps(proof))
+    status, _, err = hark(capsys, "prove", "--check", "p.json")
+    assert (status, "a body does not match its root" in err) == (1, True)
 
 
 TEXT_DIGEST = b"0123456789abcdef" * 2  # bytes of a digest that happen to be text

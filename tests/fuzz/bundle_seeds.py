@@ -1,4 +1,4 @@
-"""Writes a first corpus for the C fuzz targets: payloads and sections of real bundles.
+"""Writes a first corpus for the fuzz targets: payloads, sections, blocks, proofs of real bundles.
 
 bundle_seeds.py BUILD/fuzz
 """
@@ -12,6 +12,24 @@ from bundle_hostile import RAW
 from bundle_making import small, split
 
 from hark.bundle.batch import Batch, Packer, frames_of
+from hark.bundle.format import MAGIC
+from hark.bundle.proof import to_json
+from hark.bundle.prover import prove
+from hark.bundle.reader import Bundle
+
+CBOR, BLOCK, PROOF, FILE = range(4)  # bundle_atheris.TARGETS
+
+
+def python_seeds() -> list[bytes]:
+    """Inputs of bundle_atheris.py: the target's number, then what it reads."""
+    wholes = [small(), small(inline=16), small(seal=False)]
+    seeds = [bytes([FILE]) + whole[len(MAGIC) :] for whole in wholes]
+    seeds += [bytes([BLOCK]) + body for kind, body in split(wholes[0]) if kind in "hb"]
+    with Bundle.from_bytes(wholes[1]) as bundle:
+        for seq in (0, 7, bundle.count() - 1):
+            made = prove(bundle, seq, bodies=True)
+            seeds += [bytes([PROOF]) + made.encode(), bytes([PROOF]) + to_json(made).encode()]
+    return seeds + [bytes([CBOR]) + bytes.fromhex(text) for text in RAW.values()]
 
 
 def main() -> int:
@@ -20,6 +38,10 @@ def main() -> int:
     cbor, frames = out / "bundle_cbor.corpus", out / "bundle_frames.corpus"
     for directory in (cbor, frames):
         directory.mkdir(parents=True, exist_ok=True)
+    python = out / "bundle_atheris.corpus"
+    python.mkdir(parents=True, exist_ok=True)
+    for number, data in enumerate(python_seeds()):
+        (python / f"seed{number}").write_bytes(data)
     packer = Packer()
     for number, (kind, body) in enumerate(split(small())):
         if kind != "b":
