@@ -155,13 +155,27 @@ MEDIATOR_START_S = 10.0  # making a CA and loading the bundle takes 30 ms; a loa
 MEDIATOR_END_S = 2.0  # it leaves at end of file; then it is killed
 
 # --- start of a run -------------------------------------------------------------------------------
+SURROUNDINGS_FILES_MOST = 128  # program, interpreter, libraries: a large program links some 60
+SURROUNDINGS_DIGEST_BYTES = 512 << 20  # read for their digests: a Node or Bun binary has 100 MB
+SURROUNDINGS_HEAD_BYTES = 8 << 20  # one part of a header, or the loader's whole cache
 UPSTREAM_CA_MAX_BYTES = 1 << 20  # a whole system bundle has 220 kB
 TTY_DEFAULT_ROWS = 24  # of a terminal that does not know its size, as a serial line
 TTY_DEFAULT_COLUMNS = 80
 
 # --- workspace ------------------------------------------------------------------------------------
 WORKSPACE_ENTRIES_MOST = 500_000  # of a start manifest: 3 s of walking, 15 MB; the rest is unknown
+WORKSPACE_MANIFEST_BYTES = 256 << 20  # unpacked: 500,000 rows with paths of 400 bytes
 WORKSPACE_RECORDED_BYTES = 4 << 20  # of a start manifest that goes into the bundle: 150,000 files
+WORKSPACE_KEPT_BYTES = 256 << 20  # content of a run's folders in its bundle: 4 s of a core
+WORKSPACE_KEPT_FILE_BYTES = 32 << 20  # of one file, which is held whole; above, its digest only
+WORKSPACE_KEPT_BATCH = 256  # small files of one event
+WORKSPACE_KEPT_BATCH_BYTES = 256 << 10  # 4 ms of the recorder, for which an exchange may wait
+WORKSPACE_KEPT_RATE = 16 << 20  # bytes a second while the agent runs: a fifth of a core
+WORKSPACE_KEPT_BURST = 4 << 20  # at once: a small project is there before its agent says a word
+WORKSPACE_KEPT_IDLE_NS = 20_000_000  # until the recorder looks again for more
+WORKSPACE_KEPT_END_S = 5.0  # what is not there so long after the agent's end stays out, and is said
+WORKSPACE_IGNORE_FILE_BYTES = 1 << 20  # rules are written by hand
+WORKSPACE_STOP_FILES = 32  # files digested between two looks whether the run is over
 WORKSPACE_WALK_S = 20.0  # walking a tree at the start; what is not reached by then is unknown
 WORKSPACE_RACY_NS = 2_000_000_000  # FAT and old ext3 keep times to 2 s: younger ones prove nothing
 WORKSPACE_RACY_TOTAL_BYTES = 256 << 20  # read for that at a start; the rest counts as changed

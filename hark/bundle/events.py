@@ -43,6 +43,8 @@ class Kind(IntEnum):
     NOTICE = 27
     WRITE_SET = 28
     WORKSPACE_START = 29
+    WORKSPACE_CONTENT = 30
+    SURROUNDINGS = 31
 
 
 class Key(IntEnum):
@@ -178,4 +180,14 @@ FIELDS: dict[Kind, dict[int, str]] = {
     Kind.NOTICE: {4: "subject", 5: "text", 6: "hint"},
     Kind.WRITE_SET: {4: "folder", 5: "entries", 6: "count", 7: "root", 8: "complete"},
     Kind.WORKSPACE_START: {4: "folder", 5: "manifest", 6: "digest"},
+    Kind.WORKSPACE_CONTENT: {
+        4: "folder",
+        5: "contents",
+        6: "kept",
+        7: "bytes",
+        8: "left_out",
+        9: "complete",
+        10: "detail",
+    },
+    Kind.SURROUNDINGS: {4: "files", 5: "processors", 6: "machine", 7: "time_zone"},
 }

@@ -22,7 +22,8 @@ _ADDRESSES = frozenset(("src", "dst", "address", "server", "answers"))
 _DIGESTS = frozenset(
     ("digest", "policy_digest", "workspace_state", "upstream_ca", "certificate", "root")
 )
-_DIGEST_AT = {"actor": 3, "entry": 5}  # where a list holds one
+_DIGEST_AT = {"actor": 3, "entry": 5, "content": 2, "file": 2}  # where a list holds one
+_ONE_OF = {"entries": "entry", "contents": "content", "files": "file"}
 _SHORT_DIGITS = 16
 
 
@@ -105,8 +106,8 @@ def _named_text(name: str, item: bytes) -> str | None:
 
 def _name_at(name: str, at: int) -> str:
     """Return under what name the element ``at`` of a list is written."""
-    if name == "entries":
-        return "entry"
+    if name in _ONE_OF:
+        return _ONE_OF[name]
     if _DIGEST_AT.get(name) == at:
         return "digest"
     return name if name in _ADDRESSES else ""

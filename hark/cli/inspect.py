@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["configure", "run"]
 
 _FIELD_MAX = 60
+_OF_WORKSPACE = (Kind.WORKSPACE_START, Kind.WORKSPACE_CONTENT)
 _SUMMARY_MAX = 110
 
 
@@ -283,6 +284,8 @@ class _View:
             words.append(f"#{text_item('', exchange, 12)}")
         if event.kind == Kind.REQUEST:
             words.append(self._request(payload))
+        elif event.kind in _OF_WORKSPACE:
+            words.append(_workspace(payload))
         else:
             words += [
                 f"{names.get(key, str(key))}={text_item(names.get(key, ''), item, _FIELD_MAX)}"
@@ -295,6 +298,26 @@ class _View:
     def _request(self, payload: dict[int, Any]) -> str:
         method, host, target = (text_item("", payload.get(key), _FIELD_MAX) for key in (6, 5, 7))
         return f"{method} {host}{target}"
+
+
+def _workspace(payload: dict[int, Any]) -> str:
+    """Return what an event about the start of the workspace says, without its long fields."""
+    folder = text_item("folder", payload.get(4), _FIELD_MAX)
+    match payload:
+        case {9: bool() as complete}:
+            kept = f"kept={payload.get(6, 0)} bytes={payload.get(7, 0)}"
+            left = text_item("left_out", payload.get(8, []), _FIELD_MAX)
+            why = text_item("detail", payload.get(10, ""), _FIELD_MAX)
+            return f"{folder} {kept} left_out={left} complete={complete} {why}".rstrip()
+        case {5: list() as contents}:
+            first = contents[0][0] if contents and isinstance(contents[0], list) else b""
+            name = text_item("content", first, _FIELD_MAX)
+            more = f" and {len(contents) - 1} more" if len(contents) > 1 else ""
+            return f"{folder} {name}{more}"
+    size = text_item("manifest", payload.get(5), _FIELD_MAX) if 5 in payload else "left out"  # noqa: PLR2004 - its key
+    if isinstance(payload.get(5), bytes):
+        size = f"<{len(payload[5])} bytes>"
+    return f"{folder} manifest={size} digest={text_item('digest', payload.get(6), _FIELD_MAX)}"
 
 
 def _call(payload: dict[int, Any]) -> str:

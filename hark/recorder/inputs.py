@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hark.policy import control
 from hark.recorder.children import Children
+from hark.recorder.contents import Contents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -134,9 +135,9 @@ class SessionInputs:
     operator's terminal as (input, output): then HARK_MSG_STARTED brings the agent's. ``bundle``
     and ``output`` are for messages only. ``netns_cookie`` comes from HARK_MSG_NET_READY. ``launch``
     was not told GO yet. ``written``: the layers whose folders come with HARK_MSG_EXITED, in their
-    order. ``children``: whom this process is the parent of. ``player``: a replay. ``sealed``:
-    what hark-launch is told to do with the bundle and the run's folder. ``proxy``: host and port of
-    the policy's proxy.
+    order. ``contents``: what their files held. ``children``: whom this process is the parent of.
+    ``player``: a replay. ``sealed``: what hark-launch is told to do with the bundle and the run's
+    folder. ``proxy``: host and port of the policy's proxy.
     """
 
     writer: Writer
@@ -155,6 +156,7 @@ class SessionInputs:
     output: str
     run: str = ""
     written: tuple[Written, ...] = ()
+    contents: Contents = field(default_factory=Contents)
     children: Children = field(default_factory=Children)
     player: Player | None = None
     sealed: int = control.SealedFlag.PUBLISH

@@ -141,6 +141,8 @@ class Session:
         now = self._clock()
         self._guarded(self._read_streams, now)
         self._guarded(self._write_due, now)
+        if self._phase is _Phase.RUNNING:
+            self._written(self._append_all, self._in.contents.take(now))
         self._check_end(now)
 
     def _guarded(self, action: Callable[..., None], *args: Any) -> None:
@@ -168,6 +170,8 @@ class Session:
         now = self._clock()
         due = self._merger.next_due_ns()
         wait = limits.SESSION_POLL_NS if due is None else min(due - now, limits.SESSION_POLL_NS)
+        if self._phase is _Phase.RUNNING and (more := self._in.contents.due_ns()) is not None:
+            wait = min(wait, more - now)
         if self._phase is _Phase.DRAINING:
             wait = min(wait, limits.MERGE_HOLD_NS // 4)
         return max(0, wait) / 1e9
@@ -529,6 +533,7 @@ class Session:
         self._write_due(self._clock(), drain=True)
         self._write_sets = write_set(self._in.written, self._uppers)
         self._written(self._append_all, write_set_events(self._write_sets))
+        self._written(self._append_all, self._in.contents.finish())
         differences = self._merger.differences()
         self._written(self._append_all, self._merger.repeats())
         self._written(self._append_all, difference_events(differences))
@@ -590,6 +595,7 @@ class Session:
         where = [] if published else [f"hark: the bundle lies at {path}"]
         lines = [*errors, *self._merger.notices.lines()]
         if self._in.player is None:  # a replay's changes are gone
+            lines += self._in.contents.lines()
             lines += summary(self._write_sets, self._in.run)
         return RunResult(
             exit_code=self._end.exit_code,
@@ -610,6 +616,7 @@ class Session:
         if isinstance(self._relay, TerminalRelay):
             self._relay.restore()  # before a bug's traceback is printed
         self._digests.close()
+        self._in.contents.close()
         self._bulk.close()
         self._urgent.close()
         self._selector.close()

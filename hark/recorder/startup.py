@@ -20,7 +20,7 @@ import sys
 import termios
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +55,14 @@ from hark.policy.control import ExitCause, MsgType, Plain, SealedFlag
 from hark.policy.environment import CA_PATH, ca_bind_targets
 from hark.policy.java_store import java_store
 from hark.recorder.children import Children
+from hark.recorder.contents import Contents
 from hark.recorder.notice import printable
 from hark.recorder.parties import begin
 from hark.recorder.session import Session, SessionInputs, sign_by
 from hark.recorder.stdio import PipeRelay
+from hark.recorder.surroundings import Named, send_surroundings
 from hark.recorder.translate import compact
+from hark.workspace.contents import Rest
 from hark.workspace.start import Listing, Source
 
 if TYPE_CHECKING:
@@ -114,8 +117,8 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
         if replay is not None:
             replay.bundle = os.dup(bundle)
         plan, given = _plan(run, slot, folder, facts, parties.mediator.ca_pem())
-        start = _known_start(plan, replay)
-        listing = None if start else _list_workspace(run, plan, given, folder, undo)
+        start = _Start(_known_start(plan, replay), _keeps(replay))
+        start.begin(run, plan, given, folder, undo)
         streams = _streams(run, replay)
         fds = given | streams.given | parties.pidfds
         launcher = Launcher.start(plan, fds)
@@ -132,11 +135,9 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
         parties.wait_broker()
         parties.mediator.listen([network.tcp4, network.tcp6])
         parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
-        listed = listing.finish() if listing is not None else None
+        start.finish(undo)
         lost = (*plan.downgrades, *lost)
-        state = listed.state if listed is not None else None
-        written = listed.written if listed is not None else start
-        starts = _starts(run, slot, state, written, replay)
+        starts = _starts(run, slot, start.state, start.written, replay)
         writer = _begin_bundle(run, bundle, parties, lost, starts)
         _close_given(fds, network)
         _give_up_root(slot)
@@ -158,8 +159,9 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
                 bundle=str(folder.path / rundir.BUNDLE_NAME),
                 output=run.destination.shown,
                 run=str(run.run),
-                written=written,
-                children=Children(parties.pids | {"launch": launcher.pid}),
+                written=start.written,
+                contents=start.contents,
+                children=Children(parties.pids | start.pids | {"launch": launcher.pid}),
                 player=replay.player if replay is not None else None,
                 proxy=_proxy(run),
                 sealed=_sealed(replay),
@@ -171,6 +173,11 @@ def _proxy(run: Prepared) -> str | None:
     """Return host and port of the policy's proxy."""
     proxy = run.policy.policy.way_out.proxy
     return proxy.shown if proxy is not None else None
+
+
+def _keeps(replay: Replay | None) -> bool:
+    """Whether the bundle will be there to be read: else no contents are read for it."""
+    return replay is None or replay.keep
 
 
 def _sealed(replay: Replay | None) -> int:
@@ -274,21 +281,67 @@ def _known_start(plan: LaunchPlan, replay: Replay | None) -> tuple[Written, ...]
     return replay.start
 
 
-def _list_workspace(
-    run: Prepared, plan: LaunchPlan, fds: dict[str, int], folder: RunDir, undo: ExitStack
-) -> Listing | None:
-    """Begin to list the folders below the writable layers, beside the rest of the start.
+@dataclass(slots=True)
+class _Start:
+    """What the writable folders held: known from a recording, or listed beside the rest.
 
-    None: the agent works on the folders themselves (--workspace=direct).
+    ``keeps``: whether contents are read too. Neither: the agent works on the folders themselves
+    (--workspace=direct).
     """
-    sources = [
-        Source(int(Path(op.layer).name), op.source, fds[plan.fds[op.fd]]) for op in _layers(plan)
-    ]
-    if not sources:
-        return None
-    listing = Listing.begin(folder.path, str(run.run), run.person, sources)
-    undo.callback(listing.close)
-    return listing
+
+    written: tuple[Written, ...]
+    keeps: bool
+    state: bytes | None = None
+    contents: Contents = field(default_factory=Contents)
+    pids: dict[str, int] = field(default_factory=dict)
+    listing: Listing | None = None
+
+    def begin(
+        self,
+        run: Prepared,
+        plan: LaunchPlan,
+        fds: dict[str, int],
+        folder: RunDir,
+        undo: ExitStack,
+    ) -> None:
+        """Begin to list the folders below the writable layers, unless they are known."""
+        layers = _layers(plan)
+        if self.written or not layers:
+            return
+        sources = [
+            Source(int(Path(op.layer).name), op.source, fds[plan.fds[op.fd]]) for op in layers
+        ]
+        rest = Rest(tuple(secret.value for secret in run.secrets), _named(run))
+        arguments = tuple(grant.path for grant in run.paths.read if grant.kind == "file")
+        named = Named(run.paths.file, os.fsdecode(run.paths.search), arguments, run.cwd)
+        self.listing = Listing.begin(
+            folder.path,
+            str(run.run),
+            run.person,
+            sources,
+            rest=rest if self.keeps else None,
+            first=(lambda out: send_surroundings(out, named)) if self.keeps else None,
+        )
+        undo.callback(self.listing.close)
+
+    def finish(self, undo: ExitStack) -> None:
+        """Wait for the list: the agent must not exist before."""
+        if self.listing is None:
+            return
+        listed = self.listing.finish()
+        undo.callback(listed.contents.close)
+        self.state, self.written = listed.state, listed.written
+        self.pids = {"files": listed.pid}
+        folders = [layer.folder for layer in self.written] if self.keeps else []
+        self.contents = Contents(listed.contents, folders)
+
+
+def _named(run: Prepared) -> frozenset[str]:
+    """Return the paths below the workspace that words of the command name."""
+    below = run.cwd.rstrip("/") + "/"
+    words = [os.fsdecode(word) for word in run.command]
+    paths = [os.path.normpath(os.path.join(below, word)) for word in words]  # noqa: PTH118
+    return frozenset(path.removeprefix(below) for path in paths if path.startswith(below))
 
 
 def _terminal_size() -> tuple[int, int]:

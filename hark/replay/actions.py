@@ -75,6 +75,8 @@ _IGNORED = frozenset(
         Kind.UDP_FLOW,
         Kind.NOTICE,
         Kind.WORKSPACE_START,
+        Kind.WORKSPACE_CONTENT,
+        Kind.SURROUNDINGS,
     )
 )
 # Kinds of streams that run beside the mediator's: a request without a body waits over these.
@@ -91,6 +93,8 @@ _BESIDE = frozenset(
         Kind.DNS,
         Kind.SIGNAL,
         Kind.LOSS,
+        Kind.WORKSPACE_CONTENT,
+        Kind.SURROUNDINGS,
     )
 )
 
