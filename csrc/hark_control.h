@@ -127,10 +127,12 @@ struct hark_msg_started {
 
 struct hark_msg_exited {
 	struct hark_msg_head head;
-	uint32_t wait_status; /* as wait(2) gives it */
-	uint32_t stragglers;  /* tasks killed after the agent had ended */
-	uint32_t cause;       /* enum hark_exit_cause */
-	uint32_t pad0;
+	uint32_t wait_status;   /* as wait(2) gives it */
+	uint32_t stragglers;    /* tasks killed after the agent had ended */
+	uint32_t cause;         /* enum hark_exit_cause */
+	uint32_t limit;         /* enum hark_over, when that is the cause */
+	uint64_t refused_tasks; /* by the limit on tasks, where a cgroup counts them */
+	uint64_t killed_tasks;  /* by the kernel, for want of memory, where a cgroup counts them */
 };
 
 enum hark_exit_cause {
@@ -139,9 +141,18 @@ enum hark_exit_cause {
 	HARK_EXIT_MEDIATOR = 2,
 	HARK_EXIT_BROKER = 3,
 	HARK_EXIT_SIGNER = 4,
-	HARK_EXIT_KILLED = 5,  /* the recorder said KILL */
-	HARK_EXIT_INIT = 6,    /* the run's init died */
-	HARK_EXIT_LAUNCHER = 7 /* never sent; the recorder notes it when the socket closes */
+	HARK_EXIT_KILLED = 5,   /* the recorder said KILL */
+	HARK_EXIT_INIT = 6,     /* the run's init died */
+	HARK_EXIT_LAUNCHER = 7, /* never sent; the recorder notes it when the socket closes */
+	HARK_EXIT_LIMIT = 8,    /* the run was over a limit: .limit */
+	HARK_EXIT_METER = 9     /* who watches the limits died */
+};
+
+enum hark_over {
+	HARK_OVER_PIDS = 1,     /* refused tasks again and again */
+	HARK_OVER_MEMORY = 2,   /* the kernel killed tasks again and again */
+	HARK_OVER_DISK = 3,     /* the layers hold more than they may */
+	HARK_OVER_DISK_FULL = 4 /* too little is left of the disk they lie on */
 };
 
 struct hark_msg_published {

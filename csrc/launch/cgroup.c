@@ -71,27 +71,58 @@ int step_limit_v2(struct launch *l, const struct plan_op *op, struct hark_err *e
 	return hark_err_set(err, mine.err, "limit %s: %s", file, strerror(mine.err));
 }
 
+int cgroup_open(const struct launch_cgroup *cg, const char *v2, const char *v1)
+{
+	int fd = cg->fd < 0 ? -1 : openat(cg->fd, v2, O_RDONLY | O_CLOEXEC);
+	size_t i;
+
+	for (i = 0; i < cg->v1_n && fd < 0; i++) {
+		hark_autofd dir = open(cg->v1_path[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+		fd = dir < 0 ? -1 : openat(dir, v1, O_RDONLY | O_CLOEXEC);
+	}
+	return fd;
+}
+
+/* Whether this folder was made by an earlier limit of the same controller. */
+static bool has_v1(const struct launch_cgroup *cg, const char *path)
+{
+	size_t i;
+
+	for (i = 0; i < cg->v1_n; i++)
+		if (strcmp(cg->v1_path[i], path) == 0)
+			return true;
+	return false;
+}
+
 /* The folder is remembered before it is filled, so that it goes away also after a failure. */
-static int make_v1(struct launch_cgroup *cg, const char *path, const char *file, const char *value,
-		   struct hark_err *err)
+static int make_v1(struct launch_cgroup *cg, const char *path, struct hark_err *err)
 {
 	hark_autofd dir = -1;
 
+	if (has_v1(cg, path))
+		return 0;
 	if (cg->v1_n == LAUNCH_V1)
-		return hark_err_set(err, E2BIG, "limit %s: too many", file);
+		return hark_err_set(err, E2BIG, "limit %s: too many", path);
 	if (mkdir(path, 0755) < 0 && errno != EEXIST)
-		return hark_err_set(err, errno, "limit %s: %s: %s", file, path, strerror(errno));
+		return hark_err_set(err, errno, "limit %s: %s", path, strerror(errno));
 	cg->v1_path[cg->v1_n] = path;
 	cg->v1_procs[cg->v1_n++] = -1;
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir >= 0)
+		cg->v1_procs[cg->v1_n - 1] = openat(dir, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+	if (cg->v1_procs[cg->v1_n - 1] < 0)
+		return hark_err_set(err, errno, "limit %s: %s", path, strerror(errno));
+	return 0;
+}
+
+static int put_v1(const char *path, const char *file, const char *value, struct hark_err *err)
+{
+	hark_autofd dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
 	if (dir < 0)
 		return hark_err_set(err, errno, "limit %s: %s", file, strerror(errno));
-	if (hark_fd_put(dir, file, value, err))
-		return -1;
-	cg->v1_procs[cg->v1_n - 1] = openat(dir, "cgroup.procs", O_WRONLY | O_CLOEXEC);
-	if (cg->v1_procs[cg->v1_n - 1] < 0)
-		return hark_err_set(err, errno, "limit %s: %s", file, strerror(errno));
-	return 0;
+	return hark_fd_put(dir, file, value, err);
 }
 
 int step_limit_v1(struct launch *l, const struct plan_op *op, struct hark_err *err)
@@ -103,7 +134,7 @@ int step_limit_v1(struct launch *l, const struct plan_op *op, struct hark_err *e
 	struct hark_err mine;
 
 	hark_err_init(&mine);
-	if (!make_v1(&l->cgroup, path, file, value, &mine))
+	if (!make_v1(&l->cgroup, path, &mine) && !put_v1(path, file, value, &mine))
 		return 0;
 	if (op->flags & HARK_OPF_OPTIONAL)
 		return 0;

@@ -27,6 +27,7 @@ enum hark_op {
 	HARK_OP_WATCH = 0x003,     /* u32 cause, u16 fd: any event on it is a death */
 	HARK_OP_RUN_DIR = 0x004,   /* u16 fd of the parent folder, str name */
 	HARK_OP_PUBLISH = 0x005,   /* u16 folder fd, str name, u32 uid, gid, n, gid[n] */
+	HARK_OP_METER = 0x006, /* u32 tick_ms, u64 disk bytes, free bytes, files, tasks, kills */
 
 	/* in the host's namespaces */
 	HARK_OP_NETNS = 0x101,    /* u8 m4[4], a4[4], len4, m6[16], a6[16], len6, ipv6 */

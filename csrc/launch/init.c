@@ -39,6 +39,7 @@ static const struct {
 	{HARK_OP_WATCH, step_watch},
 	{HARK_OP_RUN_DIR, step_run_dir},
 	{HARK_OP_PUBLISH, step_publish},
+	{HARK_OP_METER, step_meter},
 	{HARK_OP_NETNS, step_netns},
 	{HARK_OP_LISTEN, step_listen},
 	{HARK_OP_NFLOG, step_nflog},

@@ -37,6 +37,14 @@ struct launch_cgroup {
 	size_t v1_n;
 };
 
+/* What the run may use up, see HARK_OP_METER; 0: not bounded. */
+struct launch_meter {
+	uint32_t tick_ms; /* 0: no meter */
+	uint64_t disk, reserve, reserve_files, tasks, kills;
+	pid_t pid;
+	int fd; /* read end: which limit the run is over */
+};
+
 /* The root under construction; used in init only. */
 struct launch_root {
 	int fd;         /* the new root */
@@ -72,6 +80,8 @@ struct launch {
 	uint32_t setup_ms, go_ms, seal_ms;
 	struct launch_net net;
 	struct launch_cgroup cgroup;
+	struct launch_meter meter;
+	uint32_t limit; /* enum hark_over: what ended the run */
 	int userns[LAUNCH_USERNS];
 	size_t userns_n;
 	int view; /* user namespace of the recorder's view of the layers, or -1 */
@@ -129,8 +139,24 @@ uint32_t cgroup_tasks(const struct launch_cgroup *cg, pid_t except);
 /* Wait until no task is left, then remove the folders. */
 HARK_MUST_USE int cgroup_remove(struct launch_cgroup *cg, uint64_t deadline_ns,
 				struct hark_err *err);
+/* A file of the run's v2 cgroup, or else of the first v1 one that has it. A descriptor, or -1. */
+int cgroup_open(const struct launch_cgroup *cg, const char *v2, const char *v1);
 /* In init: put this process below the v1 limits. */
 HARK_MUST_USE int cgroup_enter_v1(const struct launch_cgroup *cg, struct hark_err *err);
+
+/* meter.c */
+step_fn step_meter;
+/* Have a child watch the run; nothing when the plan has no METER. */
+HARK_MUST_USE int meter_start(struct launch *l, struct hark_err *err);
+/* meter.fd is readable: which limit the run is over, or 0 when the meter is dead. */
+uint32_t meter_read(struct launch *l);
+void meter_stop(struct launch *l);
+/* How often the run was refused a task, and how many the kernel ended for want of memory. */
+void meter_counts(const struct launch_cgroup *cg, uint64_t *tasks, uint64_t *kills);
+
+/* disk.c */
+/* Bytes of what lies in the folder `name`, itself not counted. Stops above `enough`. */
+uint64_t disk_used(int at, const char *name, uint64_t enough);
 
 /* userns.c */
 step_fn step_userns;

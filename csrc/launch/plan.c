@@ -29,6 +29,7 @@ static const struct op_def op_defs[] = {
 	{HARK_OP_WATCH, 0, false, false, "wf"},
 	{HARK_OP_RUN_DIR, 0, true, false, "fs"},
 	{HARK_OP_PUBLISH, 0, true, false, "fsww(w)"},
+	{HARK_OP_METER, 0, true, false, "wqqqqq"},
 	{HARK_OP_NETNS, 0, true, true, "AAbSSbb"},
 	{HARK_OP_LISTEN, 0, true, true, "hhh"},
 	{HARK_OP_NFLOG, 0, true, true, "hw"},

@@ -24,7 +24,7 @@ $(LAUNCH_BIN): $(LAUNCH_OBJS) $(BUILD)/obj/sensors/hark_pins.o $(BUILD)/lib/libh
 
 .PHONY: test-c-launch
 TEST_C_TARGETS += test-c-launch
-LAUNCH_PURE := csrc/launch/plan.c csrc/launch/remove.c
+LAUNCH_PURE := csrc/launch/plan.c csrc/launch/remove.c csrc/launch/disk.c
 
 $(BUILD)/tests/launch_%: tests/c/launch_%.c $(LAUNCH_PURE) $(BASE_SRCS) $(LAUNCH_HDRS)
 	$(call say,CC,$@)

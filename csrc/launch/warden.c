@@ -33,6 +33,7 @@ enum event {
 	EV_INIT,     /* init is dead */
 	EV_RECORDER, /* its socket is closed, or broken */
 	EV_DEATH,    /* .cause */
+	EV_METER,    /* the run is over a limit, or its meter died */
 	EV_TERM,     /* somebody sent us SIGTERM */
 	EV_TIMEOUT
 };
@@ -175,7 +176,7 @@ static bool find_death(struct warden *w, const struct pollfd *p)
 	return false;
 }
 
-enum { P_REPORTS, P_EXECD, P_INIT, P_REC, P_TERM, P_WATCH };
+enum { P_REPORTS, P_EXECD, P_INIT, P_REC, P_TERM, P_METER, P_WATCH };
 
 /* Reports come first, so that an agent's own end is never mistaken for init's. */
 static enum event pick(struct warden *w, const struct pollfd *p)
@@ -198,6 +199,8 @@ static enum event pick(struct warden *w, const struct pollfd *p)
 		(void)!read(w->term, &si, sizeof(si));
 		return EV_TERM;
 	}
+	if (p[P_METER].revents)
+		return EV_METER;
 	return find_death(w, p + P_WATCH) ? EV_DEATH : EV_TIMEOUT;
 }
 
@@ -216,6 +219,7 @@ static enum event next_event(struct warden *w, uint64_t deadline_ns)
 		p[P_INIT] = (struct pollfd){l->init_reaped ? -1 : l->init_pidfd, POLLIN, 0};
 		p[P_REC] = (struct pollfd){w->recorder_gone ? -1 : l->rec.fd, POLLIN, 0};
 		p[P_TERM] = (struct pollfd){w->term, POLLIN, 0};
+		p[P_METER] = (struct pollfd){l->meter.fd, POLLIN, 0};
 		for (i = 0; i < l->watch_n; i++)
 			p[P_WATCH + i] = (struct pollfd){w->watching ? l->fds[l->watch[i].at] : -1,
 							 POLLIN, 0};
@@ -439,7 +443,7 @@ static int start_agent(struct warden *w, struct hark_err *err)
 	if (init_start(l, err) || await_exec(w, err))
 		return -1;
 	open_agent_root(l);
-	return send_started(l, err);
+	return send_started(l, err) || meter_start(l, err) ? -1 : 0;
 }
 
 static void send_job(struct warden *w, bool stopped)
@@ -512,6 +516,11 @@ static void run_until_end(struct warden *w)
 			w->cause = HARK_EXIT_INIT;
 			going = false;
 			break;
+		case EV_METER:
+			w->l->limit = meter_read(w->l);
+			w->cause = w->l->limit ? HARK_EXIT_LIMIT : HARK_EXIT_METER;
+			going = false;
+			break;
 		case EV_DEATH:
 			going = false; /* find_death has set the cause */
 			break;
@@ -555,6 +564,7 @@ static void end_tree(struct warden *w)
 {
 	struct launch *l = w->l;
 
+	meter_stop(l);
 	if (l->agent_exited)
 		l->stragglers = cgroup_tasks(&l->cgroup, l->init_pid);
 	cgroup_kill(&l->cgroup);
@@ -567,7 +577,8 @@ static void send_exited(struct warden *w)
 {
 	union hark_msg msg = {.exited = {.wait_status = w->l->wait_status,
 					 .stragglers = w->l->stragglers,
-					 .cause = w->cause}};
+					 .cause = w->cause,
+					 .limit = w->l->limit}};
 	struct hark_err err;
 	int views[HARK_CHAN_FDS];
 	size_t n;
@@ -575,6 +586,7 @@ static void send_exited(struct warden *w)
 	hark_err_init(&err);
 	if (w->recorder_gone)
 		return;
+	meter_counts(&w->l->cgroup, &msg.exited.refused_tasks, &msg.exited.killed_tasks);
 	n = view_open(w->l, views, HARK_CHAN_FDS);
 	if (hark_chan_send(&w->l->rec, &msg, HARK_MSG_EXITED, 0, views, n,
 			   hark_deadline_ms(SEND_MS), &err))

@@ -81,6 +81,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
         23: "note",
         24: "workspace_state",
         25: "upstream_ca",
+        26: "limits",
     },
     Kind.RUN_END: {
         4: "wait_status",
@@ -90,6 +91,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
         8: "stragglers",
         9: "rings",
         10: "detail",
+        11: "limits_met",
     },
     Kind.LOSS: {4: "source", 5: "count", 6: "detail"},
     Kind.DOWNGRADE: {4: "feature", 5: "cause", 6: "effect"},

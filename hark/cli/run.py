@@ -44,6 +44,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="dial this address for HOST; the name that is checked stays HOST",
     )
     add("--upstream-ca", metavar="FILE", help="trust these roots for the --upstream hosts alone")
+    add(
+        "--limit",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="overrides a limit of the policy, such as memory=2G or time=30m",
+    )
     tty = parser.add_mutually_exclusive_group()
     tty.add_argument(
         "--tty",
@@ -127,6 +134,7 @@ def prepare(args: argparse.Namespace, ahead: Ahead | None) -> Prepared:
         upstream=args.upstream,
         upstream_ca=Path(args.upstream_ca) if args.upstream_ca else None,
         tty=args.tty,
+        limits=tuple(args.limit),
     )
     return room.prepare(options, ahead=ahead)
 

@@ -5,12 +5,14 @@ Rules: reads only, as root, from /proc, /etc and the root folder; nothing of the
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["HostFacts", "LimitPlace", "TopEntry", "read_facts"]
+__all__ = ["CONTROLLERS", "HostFacts", "LimitPlace", "TopEntry", "read_facts"]
 
+CONTROLLERS = ("memory", "pids", "cpu")  # of cgroups, that a run is limited by
 _TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _SHARED = ("/usr", "/etc")
 
@@ -39,8 +41,10 @@ class HostFacts:
     submounts: tuple[str, ...]  # mount points below /usr and /etc
     mounts: tuple[str, ...]  # all others, without the kernel's own file systems
     cgroup: str
-    pids_v2: bool  # a cgroup made below our own can limit tasks
+    pids: LimitPlace | None  # where tasks, memory and processor time of a run can be limited
     memory: LimitPlace | None
+    cpu: LimitPlace | None
+    memory_bytes: int  # of the machine, 0: not known
     ipv6: bool
     passwd: bytes
     group: bytes
@@ -50,14 +54,17 @@ def read_facts(root: Path = Path("/")) -> HostFacts:
     """Read the facts of this host (``root``: another one's tree, in tests)."""
     mounts = (root / "proc/self/mountinfo").read_text()
     own = (root / "proc/self/cgroup").read_text()
-    cgroup = own_v2(mounts, own)
+    cgroup = run_parent(own_v2(mounts, own), mount_of_v2(mounts), root)
+    places = {name: _limit_place(name, cgroup, mounts, own, root) for name in CONTROLLERS}
     return HostFacts(
         top=tuple(_top_entries(root)),
         submounts=submounts_of(mounts),
         mounts=others_of(mounts),
         cgroup=cgroup,
-        pids_v2=_has_v2("pids", cgroup, root),
-        memory=_memory_place(cgroup, mounts, own, root),
+        pids=places["pids"],
+        memory=places["memory"],
+        cpu=places["cpu"],
+        memory_bytes=memory_of((root / "proc/meminfo").read_text()),
         ipv6=(root / "proc/sys/net/ipv6/conf/default/accept_dad").exists(),
         passwd=(root / "etc/passwd").read_bytes(),
         group=(root / "etc/group").read_bytes(),
@@ -119,20 +126,59 @@ def _below(mounted: str, point: str, path: str) -> str:
     return (point.rstrip("/") + path).rstrip("/")
 
 
+def mount_of_v2(mountinfo: str) -> str:
+    """Return where cgroup v2 is mounted, "" where it is not."""
+    return next((point for _, point, kind, _ in _mounts(mountinfo) if kind == "cgroup2"), "")
+
+
+def run_parent(own: str, mount: str, root: Path = Path("/")) -> str:
+    """Return the nearest cgroup v2, from ``own`` up, whose children have the most controllers.
+
+    The cgroup of a login or a service holds processes, so it can give its children none; the slice
+    above it does.
+    """
+    best, most = own, -1
+    folder = own
+    while own and folder.startswith(mount):
+        offered = sum(_has_v2(name, folder, root) for name in CONTROLLERS)
+        if offered > most:
+            best, most = folder, offered
+        if folder == mount or "/" not in folder:
+            break
+        folder = folder.rpartition("/")[0]
+    return best
+
+
+def memory_of(meminfo: str) -> int:
+    """Bytes of memory of this machine, by the text of /proc/meminfo; 0: not known."""
+    found = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
 def _has_v2(controller: str, cgroup: str, root: Path) -> bool:
-    subtree = root / cgroup.lstrip("/") / "cgroup.subtree_control"
-    return bool(cgroup) and subtree.exists() and controller in subtree.read_text().split()
+    folder = root / cgroup.lstrip("/")
+    subtree = folder / "cgroup.subtree_control"
+    if not cgroup or not subtree.exists() or not os.access(folder, os.W_OK):
+        return False
+    return controller in subtree.read_text().split()
 
 
-def _memory_place(cgroup: str, mountinfo: str, own_cgroup: str, root: Path) -> LimitPlace | None:
-    """Where the memory of a cgroup made below our own can be limited, if anywhere."""
-    if _has_v2("memory", cgroup, root):
+def _limit_place(
+    controller: str, cgroup: str, mountinfo: str, own_cgroup: str, root: Path
+) -> LimitPlace | None:
+    """Where ``controller`` of a run can be had, if anywhere: in its v2 cgroup, or in one of v1."""
+    if _has_v2(controller, cgroup, root):
         return LimitPlace(2)
     for line in own_cgroup.splitlines():
         _, controllers, path = line.split(":", 2)
-        if "memory" not in controllers.split(","):
+        if controller not in controllers.split(","):
             continue
         for mounted, point, kind, options in _mounts(mountinfo):
-            if kind == "cgroup" and "memory" in options.split(","):
-                return LimitPlace(1, _below(mounted, point, path))
+            if kind == "cgroup" and controller in options.split(","):
+                folder = _below(mounted, point, path)
+                return LimitPlace(1, folder) if _writable(root / folder.lstrip("/")) else None
     return None
+
+
+def _writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK)

@@ -35,6 +35,7 @@ __all__ = [
     "LimitV2",
     "Link",
     "Listen",
+    "Meter",
     "NetNs",
     "NfLog",
     "OneFile",
@@ -74,6 +75,7 @@ class OpCode(IntEnum):
     WATCH = 0x003
     RUN_DIR = 0x004
     PUBLISH = 0x005
+    METER = 0x006
     NETNS = 0x101
     LISTEN = 0x102
     NFLOG = 0x103
@@ -195,6 +197,24 @@ class Publish(Op):
     uid: int
     gid: int
     groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter(Op):
+    """What the run may use up, looked at every ``tick_ms``; 0: not bounded.
+
+    disk: bytes of its layers. reserve, reserve_files: bytes and files that must stay free where
+    they lie. tasks: refusals of a new task. kills: tasks that the kernel ended for want of memory.
+    """
+
+    CODE: ClassVar[OpCode] = OpCode.METER
+    FORMAT: ClassVar[str] = "wqqqqq"
+    tick_ms: int
+    disk: int
+    reserve: int
+    reserve_files: int
+    tasks: int
+    kills: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -541,6 +561,7 @@ OPS: tuple[type[Op], ...] = (
     Watch,
     RunDir,
     Publish,
+    Meter,
     NetNs,
     Listen,
     NfLog,

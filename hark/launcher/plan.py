@@ -16,11 +16,12 @@ from hark.errors import InputError, KernelUnsupported
 from hark.launcher import landlock, network, ops, seccomp
 from hark.launcher.ids import AGENT_OF_ROOT, IdMaps, Slot, agent_ids, id_maps, kernel_id
 from hark.launcher.ops import NO_INDEX, Flag, IdRange, Op
+from hark.launcher.resources import CGROUP_PREFIX, Enforced, Resources
 from hark.locations import RUNS, RUNTIME
 from hark.policy.environment import NAME_FOR_ROOT
 
 if TYPE_CHECKING:
-    from hark.launcher.host import HostFacts, LimitPlace
+    from hark.launcher.host import HostFacts
     from hark.policy.capabilities import Capabilities
     from hark.policy.model import Limits, Workspace
     from hark.policy.person import Person
@@ -37,7 +38,6 @@ __all__ = [
     "plan_notes",
 ]
 
-CGROUP_PREFIX = "hark-"
 LAYERS = "layers"  # folder of the run's folder: 0 workspace, 1.. write paths
 _HOME = "home"
 _CONFIG = "/etc/hark"
@@ -101,7 +101,7 @@ class LaunchRequest:
     workspace: str
     workspace_mode: Workspace
     seccomp: bytes
-    limits: Limits
+    limits: Limits  # as the policy states them, without defaults
     read: tuple[PathGrant, ...] = ()
     write: tuple[PathGrant, ...] = ()
     files: tuple[GivenFile, ...] = ()  # made inside
@@ -125,6 +125,7 @@ class LaunchPlan:
     ops: tuple[Op, ...]
     fds: tuple[str, ...]
     downgrades: tuple[Downgrade, ...]
+    limits: tuple[Enforced, ...] = ()
     notes: tuple[str, ...] = ()  # to print
 
     def encode(self) -> bytes:
@@ -157,6 +158,7 @@ class _Builder:
         self.kuid, self.kgid = kernel_id(base, self.uid), kernel_id(base, self.gid)
         self.agent_maps, self.layer_maps = id_maps(base, person.uid, person.gid)
         self.layers_ns = 0 if self.agent_maps == self.layer_maps else 1
+        self.resources = Resources(self.request.limits, self.host, self.request.run_id)
 
     uid: int = 0
     gid: int = 0
@@ -165,6 +167,7 @@ class _Builder:
     agent_maps: IdMaps = field(default_factory=lambda: IdMaps((), ()))
     layer_maps: IdMaps = field(default_factory=lambda: IdMaps((), ()))
     layers_ns: int = 0
+    resources: Resources = field(init=False)
 
     def fd(self, name: str) -> int:
         """Index of a descriptor, named once."""
@@ -176,9 +179,9 @@ class _Builder:
         """What the kernel answered when ``feature`` was probed, "" when that went well."""
         return next((f.detail for f in self.caps.features if f.name == feature and not f.ok), "")
 
-    def lacks(self, feature: str, cause: str, effect: str) -> None:
-        """Note a downgrade; refuse one the policy does not allow."""
-        if feature not in self.request.allow_downgrades:
+    def lacks(self, feature: str, cause: str, effect: str, *, asked: bool = True) -> None:
+        """Note a downgrade; refuse one the policy does not allow, unless nobody asked for it."""
+        if asked and feature not in self.request.allow_downgrades:
             raise KernelUnsupported(
                 f"this host lacks {feature}: {effect}",
                 cause,
@@ -204,6 +207,7 @@ def compile_plan(request: LaunchRequest, caps: Capabilities, host: HostFacts) ->
         ops=tuple(b.ops),
         fds=tuple(b.fds),
         downgrades=tuple(b.downgrades),
+        limits=b.resources.enforced(),
         notes=plan_notes(request, host),
     )
 
@@ -308,6 +312,7 @@ def _warden(b: _Builder) -> None:
                 fd=b.fd("destination"), name=r.destination, uid=p.uid, gid=p.gid, groups=p.groups
             )
         )
+    b.ops.append(b.resources.meter())
 
 
 def _host_side(b: _Builder) -> None:
@@ -333,9 +338,9 @@ def _host_side(b: _Builder) -> None:
         b.lacks("cgroup2", fault, _NO_CGROUP)
     else:
         b.ops.append(ops.CGroup(path=f"{b.host.cgroup}/{CGROUP_PREFIX}{b.request.run_id}"))
-    if b.host.pids_v2 and b.request.limits.pids:
-        b.ops.append(ops.LimitV2(file="pids.max", value=str(b.request.limits.pids)))
-    _limit_memory(b, b.host.memory, b.request.limits.memory)
+    b.ops += b.resources.cgroups()
+    for gap in b.resources.missing():
+        b.lacks(gap.feature, gap.cause, gap.effect, asked=gap.asked)
     for maps in (b.agent_maps, b.layer_maps)[: 1 + b.layers_ns]:
         b.ops.append(ops.UserNs(owner=b.request.slot.owner, uids=maps.uids, gids=maps.gids))
     if b.request.workspace_mode == "overlay":
@@ -344,21 +349,9 @@ def _host_side(b: _Builder) -> None:
         b.ops.append(ops.View(owner=b.request.slot.owner, uids=(uids,), gids=(gids,)))
 
 
-def _limit_memory(b: _Builder, place: LimitPlace | None, value: int | None) -> None:
-    if value is None:
-        return
-    if place is None:
-        b.lacks("memory-limit", "no memory cgroup controller for us", "memory is not limited")
-    elif place.version == 2:  # noqa: PLR2004 - cgroup v2
-        b.ops.append(ops.LimitV2(file="memory.max", value=str(value)))
-    else:
-        folder = f"{place.folder}/{CGROUP_PREFIX}{b.request.run_id}"
-        b.ops.append(ops.LimitV1(path=folder, file="memory.limit_in_bytes", value=str(value)))
-
-
 def _root(b: _Builder) -> None:
     r, base = b.request, b.request.slot.base
-    tmp = r.limits.tmp or limits.TMP_DEFAULT_BYTES
+    tmp = b.resources.bounds.tmp or limits.TMP_DEFAULT_BYTES
     b.ops += [
         ops.Hostname(name=r.hostname),
         ops.Root(scratch=r.scratch, owner=base, size=limits.LAUNCH_ROOT_BYTES),
@@ -543,14 +536,7 @@ def _agent(b: _Builder) -> None:
         b.ops.append(ops.Stdio(stdin=stdin, stdout=stdout, stderr=stderr, uid=b.kuid, gid=b.kgid))
     # 1, not 0: a core program of the host (core_pattern "|...") is started at any other limit.
     b.ops.append(ops.Rlimit(resource=resource.RLIMIT_CORE, soft=1, hard=1))
-    if r.limits.open_files:
-        n = r.limits.open_files
-        b.ops.append(ops.Rlimit(resource=resource.RLIMIT_NOFILE, soft=n, hard=n))
-    if not b.host.pids_v2 and r.limits.pids:
-        # As good as a cgroup: nobody else has the agent's id, and it cannot take another one.
-        # A v1 hierarchy would cost every start 8 ms, since attaching waits for all CPUs.
-        n = r.limits.pids
-        b.ops.append(ops.Rlimit(resource=resource.RLIMIT_NPROC, soft=n, hard=n))
+    b.ops += b.resources.rlimits()
     b.ops += [ops.Creds(userns=0, uid=b.uid, gid=b.gid), ops.Cwd(path=r.cwd)]
     b.ops += _landlock(b)
     b.ops += [

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hark.launcher.plan import CGROUP_PREFIX
 from hark.launcher.removal import remove_tree
+from hark.launcher.resources import CGROUP_PREFIX
 from hark.launcher.rundir import BUNDLE_NAME, LOCK_NAME
 from hark.locations import RUNS
 
@@ -84,8 +84,8 @@ def _is_forgotten(name: str, host: HostFacts) -> bool:
 
 def _cgroup_folders(host: HostFacts) -> list[Path]:
     found = [host.cgroup] if host.cgroup else []
-    if host.memory and host.memory.folder:
-        found.append(host.memory.folder)
+    places = (host.pids, host.memory, host.cpu)
+    found += [place.folder for place in places if place and place.folder]
     return [Path(folder) for folder in dict.fromkeys(found)]
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = [
+    "LIMIT_DEFAULTS",
     "canonical_text",
     "compile_policy",
     "compile_redirects",
@@ -85,13 +86,20 @@ def compile_redirects(
     return tuple(redirects[name] for name in sorted(redirects))
 
 
+LIMIT_DEFAULTS = {
+    "pids": limits.PIDS_DEFAULT,
+    "memory": limits.MEMORY_DEFAULT_BYTES,
+    "disk": limits.DISK_DEFAULT_BYTES,
+    "tmp": limits.TMP_DEFAULT_BYTES,
+    "events": limits.EVENTS_DEFAULT,
+    "bytes": limits.BUNDLE_DEFAULT_BYTES,
+}
+
+
 def effective_limits(given: Limits) -> Limits:
     """Fill in hark's defaults; what is still None afterwards is not bounded."""
-    return replace(
-        given,
-        pids=given.pids if given.pids is not None else limits.PIDS_DEFAULT,
-        tmp=given.tmp if given.tmp is not None else limits.TMP_DEFAULT_BYTES,
-    )
+    unset = {k: v for k, v in LIMIT_DEFAULTS.items() if getattr(given, k) is None}
+    return replace(given, **unset)
 
 
 def host_table(policy: Policy) -> tuple[CompiledHost, ...]:

@@ -42,6 +42,7 @@ __all__ = [
     "MsgType",
     "NetReady",
     "OpenExe",
+    "Over",
     "PeerBroken",
     "PeerClosed",
     "Plain",
@@ -155,6 +156,17 @@ class ExitCause(IntEnum):
     KILLED = 5
     INIT = 6
     LAUNCHER = 7
+    LIMIT = 8
+    METER = 9
+
+
+class Over(IntEnum):
+    """``enum hark_over``."""
+
+    PIDS = 1
+    MEMORY = 2
+    DISK = 3
+    DISK_FULL = 4
 
 
 class PeerClosed(HarkError):
@@ -232,14 +244,20 @@ class Started(Message):
 
 @dataclass(frozen=True, slots=True)
 class Exited(Message):
-    """The agent's tree is gone; ``wait_status`` as wait(2) gives it."""
+    """The agent's tree is gone; ``wait_status`` as wait(2) gives it.
+
+    ``limit``: an ``Over``, where that is the cause.
+    """
 
     TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.EXITED,)
-    LAYOUT: ClassVar[str] = "III4x"
+    LAYOUT: ClassVar[str] = "IIIIQQ"
     STRUCT: ClassVar[str] = "hark_msg_exited"
     wait_status: int
     stragglers: int
     cause: int
+    limit: int = 0
+    refused_tasks: int = 0
+    killed_tasks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,13 +99,20 @@ class SecretBinding:
 class Limits:
     """Bounds of the agent's tree. None: hark's default, or none where it has none.
 
-    pids: tasks. memory: bytes. tmp: bytes of each private tmpfs. open_files: per process.
+    pids: tasks. memory: bytes. cpu: percent of one processor. disk: bytes of the agent's layers.
+    tmp: bytes of each private tmpfs. open_files: per process. events: of the bundle. bytes: of the
+    bundle's file. time: seconds from the start to the end of the agent.
     """
 
     pids: int | None = None
     memory: int | None = None
+    cpu: int | None = None
+    disk: int | None = None
     tmp: int | None = None
     open_files: int | None = None
+    events: int | None = None
+    bytes: int | None = None
+    time: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from hark import limits
+from hark.errors import InputError
 from hark.policy.checked import MAX_PORT, file_path, host_name, unique, variable
 from hark.policy.comparison import (
     RULE_TABLES,
@@ -46,7 +47,7 @@ from hark.policy.way_out import ForwardTable, UpstreamTable, check_forward, chec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FORMAT", "Layer", "parse_layer"]
+__all__ = ["FORMAT", "Layer", "parse_layer", "parse_limit"]
 
 FORMAT = 1  # the optional key `version`
 
@@ -59,6 +60,8 @@ _SECRET_NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110 section 5.6.2
 _PARAMETER = re.compile(r"[A-Za-z0-9._~-]+\Z")  # RFC 3986 section 2.3: never percent-encoded
 _SIZE = re.compile(r"([0-9]{1,15}) ?([KMGT]?)(?:i?B)?\Z")
+_TIME = re.compile(r"([0-9]{1,9}) ?([smhd]?)\Z")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 # Framing and routing fields: hark rewrites these itself, so no secret may be bound to them.
@@ -87,12 +90,17 @@ class SecretTable(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LimitsTable(msgspec.Struct, forbid_unknown_fields=True):
-    """``[limits]`` as written; sizes are bytes or text such as ``"512M"``."""
+    """``[limits]`` as written; sizes may be text such as ``"512M"``, times such as ``"90m"``."""
 
     pids: int | UnsetType = UNSET
     memory: int | str | UnsetType = UNSET
+    cpu: int | UnsetType = UNSET
+    disk: int | str | UnsetType = UNSET
     tmp: int | str | UnsetType = UNSET
     open_files: int | UnsetType = UNSET
+    events: int | UnsetType = UNSET
+    bytes: int | str | UnsetType = UNSET
+    time: int | str | UnsetType = UNSET
 
 
 class PolicyFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -392,11 +400,39 @@ def check_limits(given: LimitsTable, src: Source) -> Limits:
         raw = getattr(given, key)
         if raw is UNSET:
             continue
-        value = size(raw, src, ("limits", key)) if isinstance(raw, str) else raw
+        at: PathSteps = ("limits", key)
+        value = amount(key, raw, src, at) if isinstance(raw, str) else raw
         if not least <= value <= most:
-            src.fail(("limits", key), f"is {value}; it must be {least} to {most}")
+            src.fail(at, f"is {value}; it must be {least} to {most}")
         values[key] = value
     return Limits(**values)
+
+
+def parse_limit(text: str, base: Limits) -> Limits:
+    """Return ``base`` with one limit set as an option states it: ``NAME=VALUE``."""
+    name, equals, value = text.partition("=")
+    names = ", ".join(LIMIT_KEYS)
+    if not equals or name not in LIMIT_KEYS:
+        raise InputError(f"--limit {text}: not NAME=VALUE", "", f"names: {names}")
+    src = Source(f"--limit {text}", "", PurePosixPath("/"))
+    given: Any = int(value) if value.isascii() and value.isdecimal() else value
+    if not isinstance(given, int) and name not in TEXT_LIMITS:
+        src.fail(("limits", name), f"({value!r}) is no number")
+    checked = check_limits(LimitsTable(**{name: given}), src)
+    return replace(base, **{name: getattr(checked, name)})
+
+
+def amount(key: str, text: str, src: Source, at: PathSteps) -> int:
+    """Read a limit that was written as text: a time or a size."""
+    return seconds(text, src, at) if key == "time" else size(text, src, at)
+
+
+def seconds(text: str, src: Source, at: PathSteps) -> int:
+    """Seconds of a time such as ``90m``."""
+    match = _TIME.match(text)
+    if not match:
+        src.fail(at, f"({text!r}) is no time", 'write seconds, or "90s", "30m", "8h", "2d"')
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def size(text: str, src: Source, at: PathSteps) -> int:
@@ -412,11 +448,18 @@ def as_written(given: T, _src: Source) -> T:
     return given
 
 
+TEXT_LIMITS = frozenset({"memory", "disk", "tmp", "bytes", "time"})  # with a unit
+
 LIMIT_KEYS: dict[str, tuple[int, int]] = {
     "pids": (limits.PIDS_LEAST, limits.PIDS_MOST),
     "memory": (limits.MEMORY_LEAST_BYTES, limits.MEMORY_MOST_BYTES),
+    "cpu": (limits.CPU_LEAST_PERCENT, limits.CPU_MOST_PERCENT),
+    "disk": (limits.DISK_LEAST_BYTES, limits.DISK_MOST_BYTES),
     "tmp": (limits.TMP_LEAST_BYTES, limits.MEMORY_MOST_BYTES),
     "open_files": (limits.OPEN_FILES_LEAST, limits.OPEN_FILES_MOST),
+    "events": (limits.EVENTS_LEAST, limits.EVENTS_MOST),
+    "bytes": (limits.BUNDLE_LEAST_BYTES, limits.BUNDLE_MOST_BYTES),
+    "time": (limits.TIME_LEAST_S, limits.TIME_MOST_S),
 }
 
 FIELDS: tuple[tuple[str, str, Callable[[Any, Source], Any]], ...] = (

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from hark.bundle.events import Kind
 from hark.errors import HarkError, RecordingFailed
 from hark.policy.control import ExitCause
+from hark.policy.model import Limits
+from hark.recorder.bounds import MET, memory_error, over_error
 from hark.recorder.translate import Payload, compact
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ _CAUSES: dict[int, str] = {
     ExitCause.BROKER: "broker-died",
     ExitCause.SIGNER: "signer-died",
     ExitCause.INIT: "init-died",
+    ExitCause.METER: "meter-died",
 }
 _LOSSES = {
     "conns_unattributed": "connections whose connect the kernel did not report",
@@ -48,7 +51,10 @@ _NAMES = {
     "signer-died": "the signer",
     "init-died": "the init of the run",
     "launcher-died": "hark-launch",
+    "meter-died": "the meter of the run's limits",
 }
+_LIMIT = "limit-"
+_SIGKILL = 9
 _SERVICES = frozenset({"mediator-died", "broker-died", "signer-died"})
 _DEATHS = frozenset(f"{_NAMES[reason]} died" for reason in _SERVICES)
 
@@ -66,7 +72,10 @@ class Ending:
     detail: str = ""
     wait_status: int | None = None
     stragglers: int = 0
+    refused_tasks: int = 0
+    killed_tasks: int = 0
     errors: list[HarkError] = field(default_factory=list)
+    limits: Limits = field(default_factory=Limits)
 
     def failed(self, reason: str, error: HarkError) -> None:
         """Take the reason why hark ended the run, unless there is one already."""
@@ -86,6 +95,12 @@ class Ending:
         """Take hark-launch's word. What it saw die first outranks what we noticed first."""
         self.wait_status = msg.wait_status
         self.stragglers = msg.stragglers
+        self.refused_tasks = msg.refused_tasks
+        self.killed_tasks = msg.killed_tasks
+        if msg.cause == ExitCause.LIMIT:
+            self.failed(*over_error(msg.limit, self.limits))
+        elif self._wanted_memory(msg):
+            self.failed("limit-memory", memory_error(self.limits))
         cause = _CAUSES.get(msg.cause)
         if cause is not None and self.reason in ("", *_CAUSES.values()):
             self.reason = self.detail = ""
@@ -93,6 +108,25 @@ class Ending:
             self.failed(cause, died(cause, "the agent was stopped"))
         if not self.reason:
             self.reason = "killed" if msg.cause == ExitCause.KILLED else "exited"
+
+    def _wanted_memory(self, msg: Exited) -> bool:
+        """Whether what ended is the agent, or the run's init, and the kernel killed for memory."""
+        ended_alone = msg.cause in (ExitCause.AGENT, ExitCause.INIT)
+        killed = os.WIFSIGNALED(msg.wait_status) and os.WTERMSIG(msg.wait_status) == _SIGKILL
+        return bool(ended_alone and killed and msg.killed_tasks)
+
+    @property
+    def met(self) -> list[tuple[str, int]]:
+        """Limits that the run met without being over them: the name, and how often."""
+        counts = (("pids", self.refused_tasks), ("memory", self.killed_tasks))
+        return [(name, count) for name, count in counts if count]
+
+    def met_lines(self) -> list[str]:
+        """Lines for the operator."""
+        return [
+            f"hark: limit: {name} is {getattr(self.limits, name)}: {count} {MET[name]}"
+            for name, count in self.met
+        ]
 
     @property
     def by_service(self) -> bool:
@@ -108,8 +142,13 @@ class Ending:
 
     @property
     def exit_code(self) -> int:
-        """What hark exits with: the agent's status, 128 + signal, or 125 when hark failed."""
+        """What hark exits with: the agent's status, 128 + signal, or 125 when hark failed.
+
+        A run that was over a limit was killed, as its policy says: that is no failure of hark.
+        """
         status = self.wait_status
+        if self.reason.startswith(_LIMIT):
+            return 128 + _SIGKILL
         if self.reason != "exited" or status is None:
             return RecordingFailed.exit_code
         return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
@@ -125,6 +164,7 @@ class Ending:
                 8: self.stragglers,
                 9: [[r.name, r.produced, r.emitted, r.dropped] for r in rings],
                 10: self.detail or None,
+                11: [[name, count] for name, count in self.met] or None,
             }
         )
 

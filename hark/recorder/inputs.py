@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hark.policy import control
+from hark.policy.model import Limits
 from hark.recorder.children import Children
 from hark.recorder.contents import Contents
 
@@ -43,6 +44,10 @@ class Writer(Protocol):
 
     def seal(self) -> None:
         """Write the final head and the end."""
+
+    @property
+    def size(self) -> int:
+        """Bytes written."""
 
 
 class Ring(Protocol):
@@ -137,7 +142,8 @@ class SessionInputs:
     was not told GO yet. ``written``: the layers whose folders come with HARK_MSG_EXITED, in their
     order. ``contents``: what their files held. ``children``: whom this process is the parent of.
     ``player``: a replay. ``sealed``: what hark-launch is told to do with the bundle and the run's
-    folder. ``proxy``: host and port of the policy's proxy.
+    folder. ``proxy``: host and port of the policy's proxy. ``limits``: with hark's
+    defaults; what is None is not bounded.
     """
 
     writer: Writer
@@ -161,6 +167,7 @@ class SessionInputs:
     player: Player | None = None
     sealed: int = control.SealedFlag.PUBLISH
     proxy: str | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,6 +228,11 @@ class Merger:
         return self._arrivals
 
     @property
+    def held(self) -> int:
+        """How many records are held."""
+        return len(self._heap)
+
+    @property
     def held_bytes(self) -> int:
         """Memory of what is held, roughly."""
         return self._bytes

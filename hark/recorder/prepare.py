@@ -24,6 +24,7 @@ from hark.policy.compile import compile_policy, compile_redirects
 from hark.policy.environment import agent_environment, expand_path
 from hark.policy.layers import load_policy
 from hark.policy.model import TIERS
+from hark.policy.parse import parse_limit
 from hark.policy.person import Person, find_person
 from hark.policy.privileges import acting_as
 from hark.policy.secrets import Secret, load_proxy_auth, load_secrets
@@ -55,6 +56,7 @@ class RunOptions:
     upstream: tuple[tuple[str, bytes, int], ...] = ()
     upstream_ca: Path | None = None
     tty: bool | None = None
+    limits: tuple[str, ...] = ()  # NAME=VALUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +197,8 @@ def policy_of(options: RunOptions, person: Person, cwd: str) -> CompiledPolicy:
         )
     if options.workspace is not None:
         policy = replace(policy, workspace=options.workspace)
+    for text in options.limits:
+        policy = replace(policy, limits=parse_limit(text, policy.limits))
     return compile_policy(policy)
 
 

@@ -28,6 +28,7 @@ from hark.errors import HarkError, RecordingFailed
 from hark.kernel.records import Exec, RingStats
 from hark.policy import control
 from hark.policy.control import Channel, MsgType, PeerBroken, PeerClosed, Plain
+from hark.recorder.bounds import Bounds, refused_tasks
 from hark.recorder.digest import Digests
 from hark.recorder.ending import Ending, count_events, died, difference_events
 from hark.recorder.inputs import RunResult, SessionInputs
@@ -107,7 +108,9 @@ class Session:
         self._undrained = {"mediator-died", "broker-died"}  # by what their end would be
         self._launch_alive = True
         self._writable = True
-        self._end = Ending()
+        self._end = Ending(limits=inputs.limits)
+        self._bounds: Bounds | None = None  # until the agent may start
+        self._appended = 0
         self._next_stats_ns = 0
         self._dropped: dict[str, int] = {}
         self._discarded = 0
@@ -123,6 +126,7 @@ class Session:
             stack.enter_context(self._signals())
             self._register()
             self._tell_launch(Plain(MsgType.GO))
+            self._bounds = Bounds(self._in.limits, self._clock())
             while self._phase is not _Phase.DONE:
                 self._turn()
             self._settle()
@@ -143,6 +147,7 @@ class Session:
         self._guarded(self._write_due, now)
         if self._phase is _Phase.RUNNING:
             self._written(self._append_all, self._in.contents.take(now))
+        self._check_limits(now)
         self._check_end(now)
 
     def _guarded(self, action: Callable[..., None], *args: Any) -> None:
@@ -248,7 +253,7 @@ class Session:
         return self._merger.held_bytes < limits.MERGE_PAUSE_BYTES
 
     def _read_kernel(self, now: int) -> None:
-        for record in _all(self._in.sensors.poll):
+        for record in _all(self._in.sensors.poll, lambda: not self._over(now)):
             self._merger.take_kernel(record, now)
             if isinstance(record, Exec) and self._in.player is not None:
                 self._in.player.saw(f"program {os.fsdecode(record.filename)}")
@@ -405,7 +410,9 @@ class Session:
         for event in self._merger.due(now, drain=drain):
             if not self._written(self._in.writer.append, event.kind, event.boot_ns, event.payload):
                 self._discarded += 1
-            elif event.ahead is not None:
+                continue
+            self._appended += 1
+            if event.ahead is not None:
                 waiting.append(event.ahead)
         if waiting and self._written(self._in.writer.sync):
             self._release_waiting(waiting)
@@ -476,6 +483,18 @@ class Session:
             self._phase = _Phase.KILLING
             self._deadline_ns = self._clock() + limits.SESSION_KILL_WAIT_NS
             self._tell_launch(Plain(MsgType.KILL))
+
+    def _check_limits(self, now: int) -> None:
+        """End a run that is over one of the recorder's own limits."""
+        if self._bounds is not None and (name := self._over(now)):
+            self._fail(f"limit-{name}", self._bounds.error(name))
+
+    def _over(self, now: int) -> str:
+        """Return the limit that a run is over which is not being ended yet, or ""."""
+        if self._phase is not _Phase.RUNNING or self._bounds is None:
+            return ""
+        events = self._appended + self._merger.held
+        return self._bounds.over(now, events, self._in.writer.size)
 
     def _not_started(self, msg: control.Failed) -> None:
         self._fail("not-started", HarkError(msg.what, os.strerror(msg.err), msg.hint))
@@ -557,7 +576,9 @@ class Session:
         return True
 
     def _append_counts(self) -> None:
-        self._append_all(count_events(self._in.sensors.counts(), self._merger))
+        counts = list(self._in.sensors.counts())
+        self._end.refused_tasks = self._end.refused_tasks or refused_tasks(counts)
+        self._append_all(count_events(counts, self._merger))
 
     def _append_all(self, events: Iterable[tuple[Kind, Payload]]) -> None:
         for kind, payload in events:
@@ -593,7 +614,7 @@ class Session:
         path = self._in.output if published else self._in.bundle
         errors = [line for error in self._end.errors for line in error.lines()]
         where = [] if published else [f"hark: the bundle lies at {path}"]
-        lines = [*errors, *self._merger.notices.lines()]
+        lines = [*errors, *self._end.met_lines(), *self._merger.notices.lines()]
         if self._in.player is None:  # a replay's changes are gone
             lines += self._in.contents.lines()
             lines += summary(self._write_sets, self._in.run)

@@ -54,6 +54,7 @@ from hark.policy import privileges
 from hark.policy.control import ExitCause, MsgType, Plain, SealedFlag
 from hark.policy.environment import CA_PATH, ca_bind_targets
 from hark.policy.java_store import java_store
+from hark.policy.model import Limits
 from hark.recorder.children import Children
 from hark.recorder.contents import Contents
 from hark.recorder.notice import printable
@@ -137,7 +138,7 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
         parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
         start.finish(undo)
         lost = (*plan.downgrades, *lost)
-        starts = _starts(run, slot, start.state, start.written, replay)
+        starts = _starts(run, slot, plan, state=start.state, written=start.written, replay=replay)
         writer = _begin_bundle(run, bundle, parties, lost, starts)
         _close_given(fds, network)
         _give_up_root(slot)
@@ -165,6 +166,7 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
                 player=replay.player if replay is not None else None,
                 proxy=_proxy(run),
                 sealed=_sealed(replay),
+                limits=Limits(**{bound.name: bound.value for bound in plan.limits}),
             )
         ).run()
 
@@ -231,7 +233,7 @@ def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
         workspace=run.cwd,
         workspace_mode=policy.workspace,
         seccomp=load_filter(),
-        limits=run.policy.limits,
+        limits=policy.limits,
         read=run.paths.read,
         write=run.paths.write,
         files=(GivenFile(CA_PATH, ca_pem),),
@@ -424,13 +426,16 @@ def _begin_bundle(
 def _starts(
     run: Prepared,
     slot: Slot,
+    plan: LaunchPlan,
+    *,
     state: bytes | None,
     written: Sequence[Written],
     replay: Replay | None,
 ) -> list[tuple[Kind, dict[int, Any]]]:
     """Return run_start, and what the writable folders held."""
     note = f"replay of {replay.parent}" if replay is not None else None
-    start = compact(_run_start(run, slot, state) | {23: note})
+    bounds = [[bound.name, bound.value, bound.by] for bound in plan.limits]
+    start = compact(_run_start(run, slot, state) | {23: note, 26: bounds})
     return [(Kind.RUN_START, start), *((Kind.WORKSPACE_START, _held(item)) for item in written)]
 
 

@@ -358,6 +358,56 @@ static void trees_of_any_depth_go_and_links_are_not_followed(void **state)
 	assert_int_equal(rmdir(base), 0);
 }
 
+/* A file of one block, by `name`. */
+static void make_file(int at, const char *name)
+{
+	hark_autofd fd = openat(at, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	char block[4096] = {1};
+
+	assert_int_equal(write(fd, block, sizeof(block)), sizeof(block));
+	assert_int_equal(fsync(fd), 0);
+}
+
+static void disk_is_measured_once_a_file_and_through_no_link(void **state)
+{
+	char base[] = "/tmp/hark-disk-XXXXXX";
+	uint64_t before;
+	hark_autofd at = -1;
+	hark_autofd tree = -1;
+
+	(void)state;
+	assert_non_null(mkdtemp(base));
+	at = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(disk_used(at, "tree", UINT64_MAX - 1), 0); /* absent */
+	assert_int_equal(mkdirat(at, "tree", 0700), 0);
+	assert_int_equal(mkdirat(at, "other", 0700), 0);
+	tree = openat(at, "tree", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	make_file(tree, "a");
+	before = disk_used(at, "tree", UINT64_MAX - 1);
+	assert_true(before >= 4096);
+	assert_int_equal(linkat(tree, "a", tree, "b", 0), 0);
+	assert_true(disk_used(at, "tree", UINT64_MAX - 1) < before + 4096);
+	assert_int_equal(symlinkat("../other", tree, "l"), 0);
+	{
+		hark_autofd other = openat(at, "other", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		before = disk_used(at, "tree", UINT64_MAX - 1);
+		make_file(other, "c");
+		assert_int_equal(disk_used(at, "tree", UINT64_MAX - 1), before);
+	}
+	assert_true(disk_used(at, "tree", 100) > 100); /* enough is enough */
+	assert_int_equal(unlinkat(tree, "l", 0), 0);
+	make_deep(tree, 200);
+	assert_true(disk_used(at, "tree", UINT64_MAX - 1) < UINT64_MAX);
+	assert_int_equal(renameat(tree, "d", tree, "e"), 0);
+	assert_int_equal(unlinkat(tree, "link", 0), 0);
+	make_deep(tree, 300);
+	assert_int_equal(disk_used(at, "tree", UINT64_MAX - 1), UINT64_MAX);
+	assert_int_equal(remove_tree(at, "tree"), 0);
+	assert_int_equal(remove_tree(at, "other"), 0);
+	assert_int_equal(rmdir(base), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -368,6 +418,7 @@ int main(void)
 		cmocka_unit_test(messages_carry_descriptors_and_end),
 		cmocka_unit_test(foreign_packets_are_bad_and_their_descriptors_closed),
 		cmocka_unit_test(every_type_has_a_size),
+		cmocka_unit_test(disk_is_measured_once_a_file_and_through_no_link),
 		cmocka_unit_test(trees_of_any_depth_go_and_links_are_not_followed),
 	};
 

@@ -33,6 +33,7 @@ def ffi() -> cffi.FFI:
         ("hark_msg_type", c.MsgType, "HARK_MSG_"),
         ("hark_dial_status", c.DialStatus, "HARK_DIAL_"),
         ("hark_exit_cause", c.ExitCause, "HARK_EXIT_"),
+        ("hark_over", c.Over, "HARK_OVER_"),
         ("hark_sealed", c.SealedFlag, "HARK_SEALED_"),
         ("hark_play_what", c.PlayWhat, "HARK_PLAY_"),
         ("hark_play_flag", c.PlayFlag, "HARK_PLAY_"),

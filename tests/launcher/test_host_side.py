@@ -164,7 +164,7 @@ def test_what_a_killed_launcher_left_is_removed(box: MakeBox):
     one.close()
     found = reap(facts, one.runs)
     names = [p for p in found.removed if one.request.run_id in p.name]
-    v1 = [facts.memory.folder] if facts.memory and facts.memory.version == 1 else []
+    v1 = [place.folder for place in (facts.memory, facts.pids) if place and place.version == 1]
     assert {p.parent for p in names} == {Path(folder) for folder in (facts.cgroup, *v1)}
     assert all(not p.exists() for p in names)
     assert found.kept == (run,)

@@ -11,6 +11,7 @@ from typing import Any
 import cffi
 import pytest
 
+from hark import limits
 from hark.errors import InputError, KernelUnsupported
 from hark.launcher import landlock, ops
 from hark.launcher.host import HostFacts, LimitPlace, TopEntry, own_v2, read_facts, submounts_of
@@ -27,8 +28,10 @@ HOST = HostFacts(
     submounts=("/usr/local",),
     mounts=("/data/disk", "/home/alice/project/volume"),
     cgroup="/sys/fs/cgroup/own",
-    pids_v2=True,
+    pids=LimitPlace(2),
     memory=LimitPlace(1, "/sys/fs/cgroup/memory/own"),
+    cpu=LimitPlace(1, "/sys/fs/cgroup/cpu/own"),
+    memory_bytes=4 << 30,
     ipv6=True,
     passwd=b"root:x:0:0::/root:/bin/sh",
     group=b"root:x:0:\n",
@@ -216,14 +219,72 @@ def test_descriptors_are_named_once_and_the_person_opens_the_paths():
     assert only(list(plan.ops), ops.Publish)[0].groups == (4100, 27)
 
 
+def settings(found: list[ops.Op]) -> dict[str, str]:
+    """Each cgroup file with what is written there; v1 with its folder."""
+    v1 = {f"{op.path}/{op.file}": op.value for op in only(found, ops.LimitV1)}
+    return v1 | {op.file: op.value for op in only(found, ops.LimitV2)}
+
+
+def rlimits(found: list[ops.Op]) -> dict[int, int]:
+    return {op.resource: op.hard for op in only(found, ops.Rlimit)}
+
+
+OWN_V1 = "/sys/fs/cgroup/{}/own/hark-01TEST"
+CORE, NOFILE, NPROC, DATA = 4, 7, 6, 2  # of setrlimit(2)
+
+
 def test_limits_go_where_the_host_has_them():
-    found = compiled()
-    assert only(found, ops.LimitV2) == [ops.LimitV2(file="pids.max", value="64")]
-    (v1,) = only(found, ops.LimitV1)
-    assert (v1.path, v1.file) == ("/sys/fs/cgroup/memory/own/hark-01TEST", "memory.limit_in_bytes")
-    assert {(r.resource, r.hard) for r in only(found, ops.Rlimit)} == {(4, 1), (7, 256)}
-    found = list(compile_plan(REQUEST, CAPS, replace(HOST, pids_v2=False)).ops)
-    assert (6, 64) in {(r.resource, r.hard) for r in only(found, ops.Rlimit)}
+    found = compiled(limits=replace(REQUEST.limits, cpu=150))
+    memory, cpu = OWN_V1.format("memory"), OWN_V1.format("cpu")
+    assert settings(found) == {
+        "pids.max": "64",
+        f"{memory}/memory.limit_in_bytes": str(1 << 30),
+        f"{memory}/memory.memsw.limit_in_bytes": str(1 << 30),
+        f"{cpu}/cpu.cfs_period_us": "100000",
+        f"{cpu}/cpu.cfs_quota_us": "150000",
+    }
+    assert rlimits(found) == {CORE: 1, NOFILE: 256}
+
+
+def test_limits_of_one_cgroup_v2():
+    v2 = {"pids": LimitPlace(2), "memory": LimitPlace(2), "cpu": LimitPlace(2)}
+    request = replace(REQUEST, limits=replace(REQUEST.limits, cpu=50))
+    plan = compile_plan(request, CAPS, replace(HOST, **v2))
+    assert settings(list(plan.ops)) == {
+        "pids.max": "64",
+        "memory.max": str(1 << 30),
+        "memory.swap.max": "0",
+        "cpu.max": "50000 100000",
+    }
+    assert plan.downgrades == ()
+    assert {(e.name, e.by) for e in plan.limits} >= {("pids", "cgroup2"), ("cpu", "cgroup2")}
+
+
+def test_limits_of_a_host_without_controllers_fall_back_to_rlimits():
+    bare = replace(HOST, pids=None, memory=None, cpu=None)
+    allowed = replace(REQUEST, allow_downgrades=("memory-limit",))
+    plan = compile_plan(allowed, CAPS, bare)
+    assert settings(list(plan.ops)) == {}
+    assert rlimits(list(plan.ops)) == {CORE: 1, NOFILE: 256, NPROC: 64, DATA: 1 << 30}
+    assert [d.feature for d in plan.downgrades] == ["memory-limit"]
+    assert {(e.name, e.by) for e in plan.limits} >= {("pids", "rlimit"), ("memory", "rlimit")}
+
+
+def test_a_default_limit_that_cannot_be_held_is_told_and_refuses_no_run():
+    bare = replace(HOST, memory=None)
+    plan = compile_plan(replace(REQUEST, limits=Limits()), CAPS, bare)
+    assert [d.feature for d in plan.downgrades] == ["memory-limit"]
+
+
+def test_the_default_limit_on_memory_leaves_a_small_host_a_quarter():
+    memory = f"{OWN_V1.format('memory')}/memory.limit_in_bytes"
+    assert settings(compiled(limits=Limits()))[memory] == str(3 << 30)
+    stated = Limits(memory=16 << 30)
+    assert settings(compiled(limits=stated))[memory] == str(16 << 30)
+    large = compile_plan(
+        replace(REQUEST, limits=Limits()), CAPS, replace(HOST, memory_bytes=1 << 40)
+    )
+    assert settings(list(large.ops))[memory] == str(limits.MEMORY_DEFAULT_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +293,7 @@ def test_limits_go_where_the_host_has_them():
         ("ipv6", {"ipv6": False}, {}),
         ("cgroup2", {"cgroup": ""}, {}),
         ("memory-limit", {"memory": None}, {}),
+        ("cpu-limit", {"cpu": None}, {}),
         ("landlock", {}, {"landlock_abi": 0}),
     ],
 )
@@ -239,10 +301,11 @@ def test_downgrades_are_refused_unless_allowed(
     feature: str, host: dict[str, Any], caps: dict[str, Any]
 ):
     facts, able = replace(HOST, **host), replace(CAPS, **caps)
+    request = replace(REQUEST, limits=replace(REQUEST.limits, cpu=50))
     with pytest.raises(KernelUnsupported, match=feature) as info:
-        compile_plan(REQUEST, able, facts)
+        compile_plan(request, able, facts)
     assert feature in info.value.hint
-    plan = compile_plan(replace(REQUEST, allow_downgrades=(feature,)), able, facts)
+    plan = compile_plan(replace(request, allow_downgrades=(feature,)), able, facts)
     assert [d.feature for d in plan.downgrades] == [feature]
     assert plan.downgrades[0].effect
 

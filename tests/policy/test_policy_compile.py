@@ -68,7 +68,12 @@ def test_contradictions(text: str, said: str) -> None:
 
 def test_limits_have_defaults() -> None:
     assert compile_policy(Policy()).limits == Limits(
-        pids=limits.PIDS_DEFAULT, tmp=limits.TMP_DEFAULT_BYTES
+        pids=limits.PIDS_DEFAULT,
+        memory=limits.MEMORY_DEFAULT_BYTES,
+        disk=limits.DISK_DEFAULT_BYTES,
+        tmp=limits.TMP_DEFAULT_BYTES,
+        events=limits.EVENTS_DEFAULT,
+        bytes=limits.BUNDLE_DEFAULT_BYTES,
     )
 
 
@@ -148,6 +153,11 @@ def policies(draw: st.DrawFn) -> Policy:
         limits=Limits(
             pids=draw(st.none() | st.integers(8, 1 << 22)),
             memory=draw(st.none() | st.integers(1 << 24, 1 << 50)),
+            cpu=draw(st.none() | st.integers(1, 100 * 8192)),
+            disk=draw(st.none() | st.integers(1 << 20, 1 << 50)),
+            events=draw(st.none() | st.integers(1000, 1 << 40)),
+            bytes=draw(st.none() | st.integers(1 << 20, 1 << 50)),
+            time=draw(st.none() | st.integers(1, 366 * 86400)),
         ),
     )
 

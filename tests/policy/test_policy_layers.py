@@ -14,7 +14,7 @@ from hark import limits
 from hark.errors import PolicyError
 from hark.policy.compile import compile_policy, host_table
 from hark.policy.layers import join_layers, load_policy
-from hark.policy.model import Policy
+from hark.policy.model import Limits, Policy
 from hark.policy.parse import Layer, parse_layer
 from hark.policy.person import find_person
 
@@ -152,7 +152,7 @@ def test_tightening_twice_is_still_tighter(texts: list[str], depth: int) -> None
 
 def all_keys() -> frozenset[str]:
     keys = set(Policy.__slots__) - {"limits"}
-    return frozenset(keys | {f"limits.{key}" for key in ("pids", "memory", "tmp", "open_files")})
+    return frozenset(keys | {f"limits.{key}" for key in Limits.__slots__})
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import msgspec
 
 from hark import limits
 from hark.mediator.dns import Rule
-from hark.policy.compile import compile_policy
+from hark.policy.compile import LIMIT_DEFAULTS, compile_policy
 from hark.policy.environment import CA_PATH, CA_VARIABLES
 from hark.policy.model import BROAD_HEADERS, FORWARD_DOMAIN
 from hark.policy.parse import LIMIT_KEYS, PolicyFile, parse_layer
@@ -35,7 +35,8 @@ def test_the_examples_are_policies() -> None:
 def test_every_key_has_a_row() -> None:
     rows = set(re.findall(r"^\| `\[*(\w+)\]*` \|", section("Keys"), re.MULTILINE))
     assert rows == {field.encode_name for field in msgspec.structs.fields(PolicyFile)}
-    assert all(f"`{key}`" in section("Keys") for key in LIMIT_KEYS)
+    rows = set(re.findall(r"^\| `(\w+)` \|", section("Limits"), re.MULTILINE))
+    assert rows == set(LIMIT_KEYS)
 
 
 def test_presets_and_numbers_of_the_way_out() -> None:
@@ -55,5 +56,17 @@ def test_lists_and_numbers() -> None:
     assert f"`{Rule.RATE}`" in names
     assert f"{limits.BROKER_STAGGER_NS // 1_000_000} ms" in section("Addresses")
     assert f"within {limits.BROKER_DIAL_NS // 1_000_000_000} seconds" in section("Addresses")
-    assert f"default {limits.PIDS_DEFAULT}" in section("Keys")
-    assert limits.TMP_DEFAULT_BYTES == 1 << 30
+
+
+def test_default_limits() -> None:
+    rows = section("Limits").splitlines()
+    told = {row.split("|")[1].strip(" `"): row.split("|")[3] for row in rows if row[:1] == "|"}
+    sizes = {1 << 30: "1 GiB", 8 << 30: "8 GiB", 16 << 30: "16 GiB"}
+    for name, value in LIMIT_DEFAULTS.items():
+        assert sizes.get(value, f"{value:,}".replace("4,096", "4096")) in told[name]
+    assert {name for name, text in told.items() if text.strip() == "none"} == {"cpu", "time"}
+    text = " ".join(section("Limits").split())
+    assert f"less than {limits.DISK_RESERVE_BYTES >> 20} MiB or {limits.DISK_RESERVE_FILES}" in text
+    assert f"after {limits.TASKS_REFUSED_MOST:,} refusals" in text
+    assert f"after {limits.OOM_KILLS_MOST} of them" in text
+    assert f"every {limits.METER_TICK_MS} ms" in text

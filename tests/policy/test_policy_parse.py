@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hark.errors import PolicyError
+from hark.errors import HarkError, PolicyError
 from hark.policy.model import BROAD_HEADERS, Host, Limits, Policy, SecretBinding
-from hark.policy.parse import parse_layer
+from hark.policy.parse import parse_layer, parse_limit
 
 
 def parse(text: str) -> Policy:
@@ -60,6 +60,11 @@ def test_everything_else() -> None:
         memory = "1G"
         tmp = "64 MiB"
         open_files = 256
+        cpu = 150
+        disk = "2G"
+        events = 5000
+        bytes = "1G"
+        time = "90m"
         [secrets.github]
         env = "GH_TOKEN"
         hosts = ["api.github.com"]
@@ -79,7 +84,17 @@ def test_everything_else() -> None:
         Host(name="old.example", ports=(80,), plain_ports=(80,)),
         Host(name="registry.lan", ports=(80, 5000), plain_ports=(80,), private=True),
     )
-    assert policy.limits == Limits(pids=100, memory=1 << 30, tmp=64 << 20, open_files=256)
+    assert policy.limits == Limits(
+        pids=100,
+        memory=1 << 30,
+        cpu=150,
+        disk=2 << 30,
+        tmp=64 << 20,
+        open_files=256,
+        events=5000,
+        bytes=1 << 30,
+        time=5400,
+    )
     assert policy.secrets == (
         SecretBinding(
             name="github",
@@ -139,6 +154,10 @@ MISTAKES = {
     '[secrets.x]\nenv="A"\nhosts=["a"]\nquery="a=b"': ("line 4", "query parameter"),
     '[secrets.x]\nenv="A"\nhosts=["a"]\nquery=["ok", "a%20"]': ("line 4", "query parameter"),
     '[limits]\nmemory = "5X"': ("line 2: limits.memory", "512M"),
+    '[limits]\ntime = "5X"': ("line 2: limits.time", "90s"),
+    '[limits]\ntime = "0s"': ("line 2: limits.time is 0", "1 to"),
+    '[limits]\ncpu = "50%"': ("line 2", "number"),
+    "[limits]\nevents = 3": ("line 2: limits.events is 3", "1000 to"),
     "[limits]\npids = 0": ("line 2: limits.pids is 0", "8 to"),
     "[limits]\npids = true": ("line 2", "number"),
     "version = 2": ("line 1: version is 2", "version 1"),
@@ -223,3 +242,25 @@ def test_dots_in_text_are_no_keys() -> None:
 
 def test_a_number_of_too_many_digits() -> None:
     assert "too many digits" in refusal(b"version = " + b"9" * 5000)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("pids=9", Limits(pids=9, memory=5 << 30)),
+        ("memory=2G", Limits(memory=2 << 30)),
+        ("time=90s", Limits(memory=5 << 30, time=90)),
+        ("time=90", Limits(memory=5 << 30, time=90)),
+        ("cpu=50", Limits(memory=5 << 30, cpu=50)),
+    ],
+)
+def test_an_option_sets_one_limit(text: str, wanted: Limits) -> None:
+    assert parse_limit(text, Limits(memory=5 << 30)) == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["", "pids", "pids=", "=3", "pid=3", "pids=1k", "memory=lots", "cpu=50%", "time=-1"]
+)
+def test_an_option_that_is_no_limit_is_refused(text: str) -> None:
+    with pytest.raises(HarkError, match="--limit"):
+        parse_limit(text, Limits())

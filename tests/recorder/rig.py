@@ -168,6 +168,10 @@ class SpyWriter:
         self.log.append("seal")
 
     @property
+    def size(self) -> int:
+        return self.real.size
+
+    @property
     def events(self) -> list[Written]:
         return [entry for entry in self.log if isinstance(entry, Written)]
 
