@@ -257,14 +257,15 @@ static int put_chunk(struct hark_stream *to, const uint8_t *p, size_t n)
 	return hark_stream_put(to, "\r\n", 2);
 }
 
-/* What of these bytes is recorded: all of a relayed body, the first part of a refused one. */
+/* What of these bytes is recorded: the first part of a body that was refused at its head, all of
+ * one that was relayed, also when the upstream failed in the middle of it. */
 static size_t recorded_part(struct hark_conn *conn, size_t n)
 {
 	struct hark_exchange *x = &conn->x;
 	uint64_t cap = conn->med->policy.limits[HARK_LIMIT_DENIED_BODY];
 	uint64_t left;
 
-	if (x->refused == HARK_REASON_COMPLETE)
+	if (x->refused == HARK_REASON_COMPLETE || hark_reason_outside(x->refused))
 		return n;
 	left = cap > x->request_bytes ? cap - x->request_bytes : 0;
 	return left < n ? (size_t)left : n;
@@ -300,6 +301,8 @@ static int on_request_body(void *ctx, const uint8_t *p, size_t n)
 	if (x->refused != HARK_REASON_COMPLETE) {
 		if (part < n)
 			x->want_body = false;
+		else if (hark_reason_outside(x->refused)) /* as long as it comes */
+			hark_conn_deadline(conn, HARK_LIMIT_DENIED_MS, HARK_REASON_COMPLETE);
 		return 0;
 	}
 	hark_conn_deadline(conn, HARK_LIMIT_BODY_MS, HARK_REASON_BODY_TIMEOUT);
@@ -468,6 +471,7 @@ void hark_exchange_upstream_failed(struct hark_upstream *up, enum hark_reason re
 	hark_upstream_close(up);
 	if (!x->response_started) {
 		hark_refuse(conn, reason, detail);
+		hark_conn_update(conn); /* it may have waited for the upstream to take more */
 		return;
 	}
 	hark_note(conn, reason, detail);

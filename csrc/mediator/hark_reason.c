@@ -229,6 +229,11 @@ bool hark_reason_denial(enum hark_reason reason)
 	return reason >= HARK_REASON_HOST_DENIED && reason <= HARK_REASON_UPGRADE_REFUSED;
 }
 
+bool hark_reason_outside(enum hark_reason reason)
+{
+	return reason >= HARK_REASON_DIAL_DENIED && reason <= HARK_REASON_SWITCHED_UNASKED;
+}
+
 unsigned hark_reason_status(enum hark_reason reason)
 {
 	return row(reason)->status;

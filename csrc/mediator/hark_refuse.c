@@ -43,12 +43,24 @@ static void invite_body(struct hark_conn *conn)
 {
 	static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
-	if (!conn->x.want_body || !conn->x.target.expect_continue || conn->x.request_bytes)
+	if (!conn->x.want_body || !conn->x.target.expect_continue || conn->x.request_bytes ||
+	    conn->x.interim)
 		return;
 	hark_record_response(&conn->med->rec, conn->x.id, 100, true, (const uint8_t *)go_on,
 			     sizeof(go_on) - 1);
 	if (hark_stream_put(&conn->stream, go_on, sizeof(go_on) - 1) == 0)
 		hark_conn_flush(conn);
+}
+
+/*
+ * A refused request is read to its end before it is answered, whoever refused it: what its record
+ * holds must not depend on whether a dial failed before or after the body came. Not where the agent
+ * kept silent, or hark has no room.
+ */
+static bool body_follows(const struct hark_conn *conn, enum hark_reason reason)
+{
+	return !conn->x.request_done && !conn->input_over && reason != HARK_REASON_BODY_TIMEOUT &&
+	       reason != HARK_REASON_NO_MEMORY;
 }
 
 void hark_refuse(struct hark_conn *conn, enum hark_reason reason, const char *detail)
@@ -66,7 +78,7 @@ void hark_refuse(struct hark_conn *conn, enum hark_reason reason, const char *de
 	x->hold_seq = hark_record_refused(&conn->med->rec, x->id, conn->id, reason, meant(conn),
 					  detail, strlen(detail));
 	note_placeholder(conn);
-	x->want_body = hark_reason_denial(reason) && !x->request_done;
+	x->want_body = body_follows(conn, reason);
 	hark_conn_deadline(conn, HARK_LIMIT_DENIED_MS, HARK_REASON_COMPLETE);
 	invite_body(conn);
 	hark_refuse_try(conn);

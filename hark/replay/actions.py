@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from hark.replay.bodies import Decoder
 
-__all__ = ["Action", "Delivered", "EventLike", "Extractor", "InputSeen", "Step"]
+__all__ = ["Action", "Delivered", "EventLike", "Extractor", "InputSeen", "Step", "is_outside"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -58,6 +58,7 @@ _NEITHER = _words(
     "client_silent head_timeout body_timeout client_gone client_closed truncated_request "
     "conn_limit no_memory stopped lingered internal"
 )
+_FINAL = 200  # statuses below are interim (RFC 9110 section 15.2)
 _WRITE_SET = 28
 _WORKSPACE_START = 29
 _COUNT = 19  # of a denied event
@@ -482,10 +483,10 @@ class Extractor:
         if exchange is not None:
             if p.get(17):
                 exchange.refused = reason
-            elif _is_outside(reason):
+            elif is_outside(reason):
                 exchange.failed = reason
             return
-        if reason in _NEITHER or _is_outside(reason) or Key.EXCHANGE in p:
+        if reason in _NEITHER or is_outside(reason) or Key.EXCHANGE in p:
             return
         host = text_of(self._raw(p.get(9, b""))).lower()
         if self._is_new("conn", p.get(15, seq), reason):
@@ -553,14 +554,19 @@ class Extractor:
         exchange = self._exchanges.get(p[Key.EXCHANGE])
         if exchange is None:
             return
+        status = int(p.get(4, 0))
+        is_own = bool(p.get(5))
+        self._scan_head(exchange, self._read(p.get(6, b"")))
+        if status < _FINAL:  # the body may come only now
+            if not is_own or exchange.failed:
+                yield self._delivered(seq, exchange, "")
+            return
         if not exchange.body_began:  # a body of no bytes has no event
             yield from self._complete(exchange, is_whole=True)
-        exchange.is_own = bool(p.get(5))
-        exchange.status = int(p.get(4, 0))
-        head = self._read(p.get(6, b""))
-        self._scan_head(exchange, head)
-        if not exchange.is_own or exchange.failed:
-            yield self._delivered(seq, exchange, exchange.failed if exchange.is_own else "")
+        exchange.is_own = is_own
+        exchange.status = status
+        if not is_own or exchange.failed:
+            yield self._delivered(seq, exchange, exchange.failed if is_own else "")
 
     def _scan_head(self, exchange: _Exchange, head: bytes) -> None:
         scanner = InputScanner(self.ownership)
@@ -617,13 +623,13 @@ class Extractor:
     def _close(self, exchange: _Exchange, seq: int, reason: str) -> Iterator[Step]:
         is_whole = exchange.status != 0 and not exchange.body_began
         yield from self._complete(exchange, is_whole=is_whole)
-        if _is_outside(reason) and not exchange.is_own:
+        if is_outside(reason) and not exchange.is_own:
             yield self._delivered(seq, exchange, reason)
         if exchange.scanner is not None:
             exchange.scanner.finish()
         if not exchange.is_own:
             said = exchange.status.to_bytes(4, "big") + exchange.content.digest()
-            ending = reason if _is_outside(reason) else ""
+            ending = reason if is_outside(reason) else ""
             digest = keyed("input", said + framed(ending.encode()))
             yield InputSeen(seq, f"response to {exchange.title}", digest)
         self._exchanges.pop(exchange.number, None)
@@ -693,7 +699,8 @@ def _guarded(seq: int, steps: Iterator[Step]) -> Iterator[Step]:
         ) from error
 
 
-def _is_outside(reason: str) -> bool:
+def is_outside(reason: str) -> bool:
+    """Whether a reason is the outside's doing, and so an input, not an action."""
     return reason.startswith(("dial_", "upstream_")) or reason in _OUTSIDE
 
 

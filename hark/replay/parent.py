@@ -19,7 +19,7 @@ from hark.bundle.events import Key, Kind
 from hark.bundle.verify import Verdict
 from hark.errors import BundleInvalid, InputError
 from hark.policy.control import PlayFlag, PlayWhat
-from hark.replay.actions import Action, Extractor
+from hark.replay.actions import Action, Extractor, is_outside
 from hark.replay.bundles import rules_of, steps
 from hark.replay.identity import ActionKind
 from hark.replay.match import Entry
@@ -295,10 +295,7 @@ class _Reading:
         if script is None:
             return
         if p.get(5):
-            reason, detail = script.failure
-            if reason and p[4] >= _FINAL:
-                self._add(script, Piece(PlayWhat.REFUSE, detail, reason=reason))
-            script.is_over = True  # hark's own answer: made anew
+            self._own(script, p)
             return
         head = self.parent.bundle.read_body(p.get(6, b""))
         status = int(p.get(4, 0))
@@ -314,6 +311,18 @@ class _Reading:
         flags = PlayFlag.CLOSE if close else 0
         script.content.update(head)
         self._add(script, Piece(PlayWhat.HEAD, head, status, framing, length, flags))
+
+    def _own(self, script: Script, p: dict[int, Any]) -> None:
+        """Take hark's own answer: made anew, but for the 100 (Continue) behind a failed dial."""
+        reason, detail = script.failure
+        status = int(p.get(4, 0))
+        if status < _FINAL and is_outside(reason):
+            head = self.parent.bundle.read_body(p.get(6, b""))
+            self._add(script, Piece(PlayWhat.INTERIM, head, status))
+            return
+        if reason:
+            self._add(script, Piece(PlayWhat.REFUSE, detail, reason=reason))
+        script.is_over = True
 
     def _delivery(self, _seq: int, p: dict[int, Any]) -> None:
         script = self._script(p)

@@ -291,7 +291,11 @@ class Player:
     def _is_done(self, step: Any) -> bool:
         if step.seen:
             return self._seen[step.seen] > self._needed[step.seen]
-        return step.exchange in self._of
+        if step.exchange in self._of:
+            return True
+        # 100 (Continue) came before the body, and only with its body is a request known.
+        pieces = self._parent.scripts[step.exchange].pieces if step.piece == 0 else ()
+        return bool(pieces) and pieces[0].what is PlayWhat.INTERIM
 
     def _has_waited(self) -> bool:
         """Whether the step has held up an exchange for too long."""

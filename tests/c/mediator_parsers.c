@@ -750,7 +750,13 @@ static void test_reasons_have_texts(void **state)
 		assert_non_null(hark_reason_says((enum hark_reason)i));
 		if (hark_reason_denial((enum hark_reason)i))
 			assert_true(*hark_reason_next((enum hark_reason)i));
+		assert_false(hark_reason_denial((enum hark_reason)i) &&
+			     hark_reason_outside((enum hark_reason)i));
 	}
+	assert_true(hark_reason_outside(HARK_REASON_DIAL_CONNECT));
+	assert_true(hark_reason_outside(HARK_REASON_UPSTREAM_CLOSED));
+	assert_false(hark_reason_outside(HARK_REASON_REFLECTED));
+	assert_false(hark_reason_outside(HARK_REASON_NO_MEMORY));
 }
 
 /* ---- addresses ---- */

@@ -15,6 +15,7 @@ from hark.mediator.records import (
     ConnClose,
     ExchangeEnd,
     Refused,
+    RequestBody,
     RequestHead,
     ResponseBody,
     ResponseHead,
@@ -112,6 +113,60 @@ def test_dials_that_fail(rig: Callable[..., Rig], status: DialStatus, reason: st
     assert answer.startswith(b"HTTP/1.1 %d" % code)
     assert f"X-Hark-Error: {reason}".encode() in answer
     assert one.recorder.wait(Refused)[0].reason == reason
+
+
+HEAD = b"POST / HTTP/1.1\r\nHost: " + HOST.encode() + b"\r\n"
+
+
+def body_of(one: Rig) -> bytes:
+    one.recorder.wait(ExchangeEnd)
+    return b"".join(r.data for r in one.recorder.of(RequestBody))
+
+
+@pytest.mark.parametrize("size", [5, 200_000])
+def test_a_body_that_comes_after_the_failed_dial_is_recorded(rig: Callable[..., Rig], size: int):
+    """What is recorded of a request does not depend on how soon its dial failed."""
+    one = rig(scripted(OK))
+    one.broker.answers[0] = DialStatus.CONNECT
+    body = bytes(i % 251 for i in range(size))
+    sock = one.tls()
+    sock.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % size + body[:1])
+    one.recorder.wait(Refused)  # the dial has failed
+    sock.sendall(body[1:])
+    assert read_head(sock)[0].startswith(b"HTTP/1.1 502")
+    assert body_of(one) == body
+    assert one.recorder.of(RequestBody)[-1].end
+
+
+def test_a_server_that_leaves_in_the_middle_of_a_body(rig: Callable[..., Rig]):
+    one = rig(read_head)
+    body = bytes(3_000_000)  # more than the sockets between them hold
+    sock = one.tls()
+    sock.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    assert b"X-Hark-Error: upstream_" in read_all(sock)
+    assert body_of(one) == body
+
+
+def test_a_body_that_never_comes_after_the_failed_dial(rig: Callable[..., Rig]):
+    one = rig(scripted(OK), limits={Limit.DENIED_MS: 100})
+    one.broker.answers[0] = DialStatus.CONNECT
+    sock = one.tls()
+    sock.sendall(HEAD + b"Content-Length: 6\r\n\r\nhal")
+    assert read_head(sock)[0].startswith(b"HTTP/1.1 502")
+    assert body_of(one) == b"hal"
+
+
+def test_a_client_that_asks_first_is_told_to_go_on_after_the_failed_dial(rig: Callable[..., Rig]):
+    one = rig(scripted(OK))
+    one.broker.answers[0] = DialStatus.CONNECT
+    sock = one.tls()
+    sock.sendall(HEAD + b"Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+    head, rest = read_head(sock)
+    assert head.startswith(b"HTTP/1.1 100")
+    sock.sendall(b"body")
+    assert read_head(sock, rest)[0].startswith(b"HTTP/1.1 502")
+    assert body_of(one) == b"body"
+    assert [(r.status, r.own) for r in one.recorder.of(ResponseHead)] == [(100, True), (502, True)]
 
 
 def test_broker_that_never_answers(rig: Callable[..., Rig]):

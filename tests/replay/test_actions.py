@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +15,9 @@ from hark.errors import HarkError, InputError
 from hark.replay.digest import Foata
 from hark.replay.identity import ActionKind
 from hark.replay.rules import BUILTIN
+
+if TYPE_CHECKING:
+    from hark.replay.actions import Action
 
 
 def kinds(events: list[Event]) -> list[ActionKind]:
@@ -195,6 +198,33 @@ def test_an_upstream_that_fails_is_an_input(body: bytes) -> None:
     assert (delivery.mark.delivered, delivery.mark.reason) == (0, "dial_connect")
     (request,) = [a for a in actions(script.events) if a.exchange]
     assert all(item.name != "refused" for item in request.identity.fields)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_body_behind_100_continue_is_part_of_its_request(own: bool) -> None:
+    """100 (Continue) is hark's own where the dial failed before the body came."""
+
+    def one(body: bytes, *, invited: bool = True) -> list[Action]:
+        script = Script()
+        script.request("/v1/x", b"x" * len(body))
+        while script.events[-1].kind == Kind.BODY:
+            script.events.pop()
+        if own:
+            script.add(Kind.DENIED, {2: 1, 4: "mediator", 5: "dial_connect", 17: False})
+        if invited:
+            script.begin(1, 100, own=own)
+        script.add(Kind.BODY, {1: AGENT, 2: 1, 4: body, 5: True})
+        script.begin(1, 502 if own else 200, own=own)
+        script.end(1, "dial_connect" if own else "complete")
+        return actions(script.finish())
+
+    request, other, plain = (
+        next(step for step in found if step.exchange == 1)
+        for found in (one(b"one"), one(b"two"), one(b"one", invited=False))
+    )
+    assert request.identity.strict == plain.identity.strict
+    assert request.identity.normalised == plain.identity.normalised
+    assert request.identity.normalised != other.identity.normalised
 
 
 def test_a_cut_answer_is_another_delivery_than_a_whole_one() -> None:

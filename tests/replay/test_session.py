@@ -335,14 +335,56 @@ def test_rules_of_the_policy_and_of_another_one(world: World):
 # --- failures of the outside ----------------------------------------------------------------------
 
 
-def test_an_upstream_that_is_down_is_down_again(world: World):
-    command = agent(world, "print(ask('one'))")
+def record_with_api_down(world: World, *command: str) -> Finished:
+    """Record while nobody listens where API is."""
     words = world.words(*command)
     place = next(i for i, word in enumerate(words) if word.startswith(f"--upstream={API}"))
     words[place] = f"--upstream={API}=127.0.0.1:1"
-    recorded = hark(*words, cwd=world.work, env=world.env())
+    return hark(*words, cwd=world.work, env=world.env())
+
+
+def test_an_upstream_that_is_down_is_down_again(world: World):
+    recorded = record_with_api_down(world, *agent(world, "print(ask('one'))"))
     assert recorded.stdout == b"502\n", recorded.stderr
     assert_equal(world)
+
+
+SPLIT = f"""
+import socket, ssl, time
+
+raw = socket.create_connection(("{API}", 443))
+sock = ssl.create_default_context().wrap_socket(raw, server_hostname="{API}")
+sock.sendall(b"POST /late HTTP/1.1\\r\\nHost: {API}\\r\\n" + FRAMING + b"\\r\\n\\r\\n")
+for part in PARTS:
+    time.sleep(0.3)  # the dial has failed long before
+    sock.sendall(part)
+answer = sock.makefile("rb")
+lines = [line for line in answer if line.startswith(b"HTTP/1.1 ")]
+print(*lines)
+"""
+
+
+@pytest.mark.parametrize(
+    ("framing", "parts"),
+    [
+        (b"Content-Length: 9", (b"one", b"two", b"six")),
+        (b"Transfer-Encoding: chunked", (b"3\r\none\r\n", b"3\r\ntwo\r\n", b"0\r\n\r\n")),
+        (b"Content-Length: 200000", (b"a" * 100_000, b"b" * 100_000)),
+        (b"Expect: 100-continue\r\nContent-Length: 3", (b"", b"one")),
+    ],
+)
+def test_a_body_behind_a_failed_dial_is_part_of_its_request(
+    world: World, framing: bytes, parts: tuple[bytes, ...]
+):
+    (world.work / "agent.py").write_text(f"FRAMING, PARTS = {framing!r}, {parts!r}\n{SPLIT}")
+    recorded = record_with_api_down(world, need_program("python3"), "agent.py")
+    assert b"HTTP/1.1 502" in recorded.stdout, recorded.stderr
+    assert (b"HTTP/1.1 100" in recorded.stdout) == (b"Expect" in framing)
+    assert_equal(world)
+    if b"Expect" in framing:  # the body is compared, though 100 (Continue) came before it
+        script = world.work / "agent.py"
+        script.write_text(script.read_text().replace("one", "two"))
+        assert_diverged(world, "--workspace=current")
 
 
 @pytest.mark.parametrize("path", ["/close", "/chunks/50"])
