@@ -294,8 +294,9 @@ class Player:
         if step.exchange in self._of:
             return True
         # 100 (Continue) came before the body, and only with its body is a request known.
-        pieces = self._parent.scripts[step.exchange].pieces if step.piece == 0 else ()
-        return bool(pieces) and pieces[0].what is PlayWhat.INTERIM
+        if step.piece != 0:
+            return False
+        return self._parent.scripts[step.exchange].pieces[0].what is PlayWhat.INTERIM
 
     def _has_waited(self) -> bool:
         """Whether the step has held up an exchange for too long."""
