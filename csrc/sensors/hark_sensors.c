@@ -4,6 +4,7 @@
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -35,6 +36,7 @@ static const struct hook HOOKS[] = {
 };
 
 static const char TRACING[] = "tp_btf/";
+static const char LINK[] = "link_";
 
 static const uint64_t PREPARING = UINT64_C(1) << 63;
 
@@ -43,7 +45,9 @@ enum {
 	/* What one ring may put into a buffer before the other has its turn, in quarters. */
 	CONTROL_SHARE = 3,
 	/* Looks at counters that change meanwhile. */
-	STATS_TRIES = 1000
+	STATS_TRIES = 1000,
+	/* More than there are tracing programs. */
+	TRACES_MAX = 32
 };
 
 /* Where a ring's records go during one read. */
@@ -60,6 +64,8 @@ struct hark_sensors {
 	int member;
 	int epoll;
 	int links[HOOK_COUNT];
+	int traces[TRACES_MAX];
+	uint32_t ntraces;
 	int rings[HARK_RINGS]; /* maps */
 	int counts;
 	int stats;
@@ -186,7 +192,7 @@ static int pin_programs(struct bpf_object *object, const char *folder, struct ha
 
 		if (!bpf_program__autoload(program))
 			continue;
-		if (hark_pins_path(path, folder, tracing ? "link_" : "prog_", name, err))
+		if (hark_pins_path(path, folder, tracing ? LINK : "prog_", name, err))
 			return -1;
 		if (tracing && pin_link(program, path, err))
 			return -1;
@@ -379,6 +385,36 @@ static int link_hooks(struct hark_sensors *s, const struct hark_pins *where, int
 	return 0;
 }
 
+/*
+ * Keep the set's tracing links. A pin alone does not: another root on this BPF file system with a
+ * /run of its own (a container, a chroot) sees no member of ours and sweeps the set; the tracing
+ * would end in the middle of the run, and no counter would tell.
+ */
+static int hold_traces(struct hark_sensors *s, const struct hark_pins *where, struct hark_err *err)
+{
+	char folder[HARK_PINS_PATH];
+	struct dirent *entry;
+	DIR *dir;
+
+	if (hark_pins_path(folder, where->pins, "", where->digest, err))
+		return -1;
+	dir = opendir(folder);
+	if (!dir)
+		return hark_err_set(err, errno, "cannot open %s", folder);
+	while (!err->err && (entry = readdir(dir)) != NULL) {
+		if (strncmp(entry->d_name, LINK, sizeof(LINK) - 1) != 0)
+			continue;
+		if (s->ntraces == TRACES_MAX)
+			hark_err_set(err, ENOSPC, "there are too many tracing programs");
+		else if ((s->traces[s->ntraces] = open_pin(where, "", entry->d_name, err)) >= 0)
+			s->ntraces++;
+	}
+	closedir(dir);
+	if (!err->err && !s->ntraces)
+		hark_err_set(err, ENOENT, "there is no tracing program in %s", folder);
+	return err->err ? -1 : 0;
+}
+
 /* Tell the cgroup's programs whose they are: the storage came into being with the links. */
 static int name_run(const struct hark_sensors *s, const struct hark_pins *where,
 		    struct hark_err *err)
@@ -427,6 +463,8 @@ static int attach_locked(struct hark_sensors *s, const struct hark_sensors_plan 
 	if (s->member < 0)
 		return -1;
 	if (!hark_pins_present(where) && make_set(plan, where, err))
+		return -1;
+	if (hold_traces(s, where, err))
 		return -1;
 	if (make_maps(s, plan, err) || open_readers(s, err) || register_maps(s, where, err))
 		return -1;
@@ -492,6 +530,7 @@ struct hark_sensors *hark_sensors_new(const struct hark_sensors_plan *plan, stru
 	s->member = s->epoll = s->counts = s->stats = -1;
 	memset(s->links, -1, sizeof(s->links));
 	memset(s->rings, -1, sizeof(s->rings));
+	memset(s->traces, -1, sizeof(s->traces));
 	if (!attach(s, plan, err))
 		return s;
 	/* A member that is held by somebody else is not ours to drop. */
@@ -510,6 +549,7 @@ int hark_sensors_leave(struct hark_sensors *s, struct hark_err *err)
 	struct hark_pins where = {.pins = s->pins, .state = s->state};
 
 	hark_fd_close_all(s->links, HOOK_COUNT);
+	hark_fd_close_all(s->traces, TRACES_MAX);
 	return hark_pins_leave(&where, s->run, err);
 }
 
@@ -520,6 +560,7 @@ void hark_sensors_free(struct hark_sensors *s)
 	for (int i = 0; i < HARK_RINGS; i++)
 		ring_buffer__free(s->readers[i]);
 	hark_fd_close_all(s->links, HOOK_COUNT);
+	hark_fd_close_all(s->traces, TRACES_MAX);
 	hark_fd_close_all(s->rings, HARK_RINGS);
 	hark_fd_close(&s->counts);
 	hark_fd_close(&s->stats);

@@ -110,6 +110,40 @@ def test_detach_twice_is_harmless(new_cgroup: Callable[[], Cgroup], attach: Call
     sensors.detach()
 
 
+def test_a_root_that_does_not_know_the_run_cannot_stop_its_tracing(
+    place: Place,
+    new_cgroup: Callable[[], Cgroup],
+    attach: Callable[..., Sensors],
+    workload: Path,
+    tmp_path: Path,
+):
+    """A container shares the BPF file system, but not /run: it sees pins that nobody owns."""
+    run = Run(cgroup := new_cgroup(), attach(cgroup))
+    other = new_cgroup()
+    stranger = Sensors.attach(
+        other.fd, other.id, place=Place(place.pins, _folder(tmp_path / "another run"))
+    )
+    stranger.detach()
+    assert _sets(place) == []  # positive control: the pins are gone
+    pid, code = cgroup.run(workload, "count", "12")
+    assert code == 0
+    assert [r.head.task.tgid for r in run.of(Exec)] == [pid]
+    assert _getppids(run) == 12
+    # And whoever comes next makes a set of its own, beside the one that is still traced by.
+    later = new_cgroup()
+    third = Run(later, attach(later))
+    pid_third, _ = later.run(workload, "count", "3")
+    pid_first, _ = cgroup.run(workload, "count", "4")
+    assert [r.head.task.tgid for r in third.of(Exec)] == [pid_third]
+    assert [r.head.task.tgid for r in run.of(Exec)] == [pid, pid_first]
+    assert (_getppids(third), _getppids(run)) == (3, 16)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
 HOLDER = """
 import os, sys, time
 from pathlib import Path
