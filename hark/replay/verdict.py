@@ -527,6 +527,9 @@ def _inputs(left: Mapping[str, Sequence[bytes]], right: Mapping[str, Sequence[by
     out = []
     for label in [*left, *(label for label in right if label not in left)]:
         a, b = Counter(left.get(label, ())), Counter(right.get(label, ()))
+        # The digest of a large program can be late; what one run does not know is no difference.
+        if label.startswith("program ") and not (a and b):
+            continue
         if a != b:
             out.append(f"{label}: {(a - b).total()} recorded, {(b - a).total()} now differ")
     return out

@@ -323,6 +323,19 @@ def test_other_inputs_are_said() -> None:
     assert verdict.inputs == ("response to POST api.example/v1/chat: 1 recorded, 1 now differ",)
 
 
+def test_another_program_is_said_and_one_of_unknown_digest_is_not() -> None:
+    def run(digest: bytes | None) -> list[Event]:
+        script = Script()
+        words = {1: AGENT, 4: b"/bin/tool", 5: [b"tool"], 8: "read" if digest else "unknown: late"}
+        script.add(Kind.EXEC, {**words, 7: digest} if digest else words)
+        return script.finish()
+
+    one, other, late = (run(digest) for digest in (b"\2" * 32, b"\3" * 32, None))
+    assert compare(one, other).inputs == ("program /bin/tool: 1 recorded, 1 now differ",)
+    assert not compare(one, late).inputs
+    assert not compare(late, one).inputs
+
+
 moves = st.lists(
     st.tuples(st.sampled_from("reda"), st.integers(0, 2), st.integers(0, 2)), max_size=14
 )
