@@ -29,8 +29,6 @@ static const char OWN_BPFFS[] = "/run/hark/bpf";
 static const char OWN_PINS[] = "/run/hark/bpf/hark";
 static const char STATE[] = "/run/hark/sensors";
 
-enum { LOCK_TRIES = 1000 };
-
 /* The name of a member file, taken apart. */
 struct member {
 	char digest[HARK_PINS_NAME];
@@ -137,36 +135,20 @@ static bool parse_member(const char *name, struct member *member)
 	return true;
 }
 
-/* Whether `fd` is what lies at `path` now. */
-static bool is_still_there(int fd, const char *path)
-{
-	struct stat held;
-	struct stat there;
-
-	return fstat(fd, &held) == 0 && stat(path, &there) == 0 && held.st_dev == there.st_dev &&
-	       held.st_ino == there.st_ino;
-}
-
-/* The folder of the pins is the lock: all who share the pins share it, whatever /run they have. The
- * last one out removes it, so whoever waited for it meanwhile looks again. */
 int hark_pins_lock(const struct hark_pins *where, struct hark_err *err)
 {
-	if (make_folder(where->state, err))
-		return -1;
-	for (int i = 0; i < LOCK_TRIES; i++) {
-		hark_autofd fd = -1;
+	hark_autofd dir = -1;
+	hark_autofd fd = -1;
 
-		if (make_folder(where->pins, err))
-			return -1;
-		fd = open_folder(where->pins);
-		if (fd < 0 && errno == ENOENT)
-			continue;
-		if (fd < 0 || flock(fd, LOCK_EX))
-			return hark_err_set(err, errno, "cannot lock %s", where->pins);
-		if (is_still_there(fd, where->pins))
-			return hark_fd_take(&fd);
-	}
-	return hark_err_set(err, EAGAIN, "cannot lock %s", where->pins);
+	if (make_folder(where->state, err) || make_folder(where->pins, err))
+		return -1;
+	dir = open_folder(where->state);
+	if (dir < 0)
+		return hark_err_set(err, errno, "cannot open %s", where->state);
+	fd = openat(dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || flock(fd, LOCK_EX))
+		return hark_err_set(err, errno, "cannot lock %s/lock", where->state);
+	return hark_fd_take(&fd);
 }
 
 static int member_name(char out[HARK_PINS_NAME], const struct hark_pins *where, uint64_t run,
@@ -313,7 +295,7 @@ static void remove_place(const struct hark_pins *where)
 {
 	if (rmdir(where->pins) || strcmp(where->pins, OWN_PINS) != 0)
 		return;
-	if (umount2(OWN_BPFFS, MNT_DETACH) == 0) /* the lock lies in it */
+	if (umount(OWN_BPFFS) == 0)
 		(void)rmdir(OWN_BPFFS);
 }
 

@@ -8,10 +8,8 @@
  * flock on it, so a killed recorder stops counting by itself.
  *
  * Rules. Needs no libbpf, so a static program can clean up. Every change is made under the flock of
- * <pins>, which all share who share the pins. A member holds the set's links, so that a root who
- * sees the pins and not <state> can remove a set, but not end a run's tracing. A set is complete or
- * absent: it is built as <pins>/new-<digest> and renamed. What no living member uses is removed by
- * whoever comes next.
+ * <state>/lock. A set is complete or absent: it is built as <pins>/new-<digest> and renamed. What
+ * no living member uses is removed by whoever comes next.
  */
 #ifndef HARK_PINS_H
 #define HARK_PINS_H
