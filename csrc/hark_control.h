@@ -13,7 +13,8 @@
 
 enum hark_msg_type {
 	/* hark-launch -> recorder */
-	HARK_MSG_NET_READY = 1, /* fds: netns M, tcp4, tcp6, udp4, udp6, nflog, cgroup directory */
+	HARK_MSG_NET_READY = 1, /* fds: netns M, tcp4, tcp6, udp4, udp6, nflog, netns A, TCP 53 of
+				   IPv4 and IPv6, cgroup directory (or none) */
 	HARK_MSG_STARTED = 2,   /* fds: pty master where the plan asked for one */
 	HARK_MSG_EXITED =
 		3, /* fds: the layers' upper folders, read-only, where the plan has a view */
@@ -53,7 +54,7 @@ enum hark_msg_type {
 	HARK_MSG_BROKER_READY = 103,
 
 	/* recorder -> broker */
-	HARK_MSG_RESOLVE_SOCKETS = 120, /* fds: udp4, udp6 */
+	HARK_MSG_RESOLVE_SOCKETS = 120, /* fds: sockets of port 53, UDP and listening TCP */
 	HARK_MSG_DIAL_RECORDED = 121,
 
 	/* recorder -> signer, and the answer; signer -> recorder once at start: SIGNER_READY */
@@ -268,6 +269,8 @@ struct hark_msg_dns {
 	uint8_t answer[HARK_MSG_ANSWERS][16];
 	char qname[HARK_MSG_NAME]; /* without the trailing dot, lower case, escaped where not LDH */
 	char rule[64];
+	uint32_t tcp; /* 1: asked by TCP */
+	uint32_t pad0;
 };
 
 struct hark_msg_dial_intent { /* and DIAL_RESULT */

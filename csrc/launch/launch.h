@@ -24,6 +24,7 @@ enum launch_limit { LAUNCH_WATCHES = 8, LAUNCH_USERNS = 4, LAUNCH_V1 = 8, LAUNCH
 struct launch_net {
 	int host, m, a; /* network namespaces */
 	int tcp4, tcp6, udp4, udp6, nflog;
+	int dns4, dns6; /* port 53 by TCP */
 	uint64_t cookie;
 	bool ipv6;
 };

@@ -374,7 +374,13 @@ static int make_listeners(struct launch_net *net, struct hark_cur cur, struct ha
 	if (net->udp4 < 0)
 		return -1;
 	net->udp6 = make_listener6(net, true, dns, 0, err);
-	return net->udp6 < 0 ? -1 : 0;
+	if (net->udp6 < 0)
+		return -1;
+	net->dns4 = make_listener(false, false, dns, backlog, err);
+	if (net->dns4 < 0)
+		return -1;
+	net->dns6 = make_listener6(net, false, dns, backlog, err);
+	return net->dns6 < 0 ? -1 : 0;
 }
 
 int step_listen(struct launch *l, const struct plan_op *op, struct hark_err *err)
@@ -440,6 +446,7 @@ void net_init(struct launch_net *net)
 	memset(net, 0, sizeof(*net));
 	net->host = net->m = net->a = -1;
 	net->tcp4 = net->tcp6 = net->udp4 = net->udp6 = net->nflog = -1;
+	net->dns4 = net->dns6 = -1;
 }
 
 void net_fini(struct launch_net *net)
@@ -451,5 +458,7 @@ void net_fini(struct launch_net *net)
 	hark_fd_close(&net->tcp6);
 	hark_fd_close(&net->udp4);
 	hark_fd_close(&net->udp6);
+	hark_fd_close(&net->dns4);
+	hark_fd_close(&net->dns6);
 	hark_fd_close(&net->nflog);
 }

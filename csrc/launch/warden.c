@@ -294,7 +294,8 @@ static int receive_plan(struct warden *w, struct hark_err *err)
 static int send_net_ready(struct launch *l, struct hark_err *err)
 {
 	const struct launch_net *n = &l->net;
-	const int fds[] = {n->m, n->tcp4, n->tcp6, n->udp4, n->udp6, n->nflog, l->cgroup.fd};
+	const int fds[] = {n->m,     n->tcp4, n->tcp6, n->udp4, n->udp6,
+			   n->nflog, n->a,    n->dns4, n->dns6, l->cgroup.fd};
 	const size_t count = sizeof(fds) / sizeof(fds[0]) - (l->cgroup.fd < 0);
 	union hark_msg msg = {.net_ready = {.cgroup_id = l->cgroup.id, .netns_cookie = n->cookie}};
 

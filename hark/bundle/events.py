@@ -115,6 +115,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
         8: "rule",
         9: "sport",
         10: "server",
+        11: "tcp",
     },
     Kind.DENIED: {
         4: "layer",

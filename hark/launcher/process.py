@@ -45,7 +45,8 @@ M = TypeVar("M", bound=Message)
 class RunNetwork:
     """What NET_READY brought: descriptors (the caller's to close) and ids.
 
-    ``cgroup`` is -1 on a host without cgroup v2.
+    ``netns`` is M, ``agent_netns`` A. ``udp4``, ``udp6``, ``dns4`` and ``dns6`` are port 53, the
+    last two by TCP. ``cgroup`` is -1 on a host without cgroup v2.
     """
 
     netns: int
@@ -54,6 +55,9 @@ class RunNetwork:
     udp4: int
     udp6: int
     nflog: int
+    agent_netns: int
+    dns4: int
+    dns6: int
     cgroup: int
     cgroup_id: int
     netns_cookie: int
@@ -100,7 +104,7 @@ class Launcher:
     def wait_network(self) -> RunNetwork:
         """Wait for NET_READY. Raises ``LaunchError`` when the set-up failed."""
         msg, fds = self._expect(NetReady)
-        netns, tcp4, tcp6, udp4, udp6, nflog, *cgroup = fds
+        netns, tcp4, tcp6, udp4, udp6, nflog, agent_netns, dns4, dns6, *cgroup = fds
         return RunNetwork(
             netns=netns,
             tcp4=tcp4,
@@ -108,6 +112,9 @@ class Launcher:
             udp4=udp4,
             udp6=udp6,
             nflog=nflog,
+            agent_netns=agent_netns,
+            dns4=dns4,
+            dns6=dns6,
             cgroup=cgroup[0] if cgroup else -1,
             cgroup_id=msg.cgroup_id,
             netns_cookie=msg.netns_cookie,

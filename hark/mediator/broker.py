@@ -10,13 +10,12 @@ question of the agent. Every wait has a deadline, and the end of either control 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import ipaddress
 import os
 import select
 import socket
-import struct
+import stat
 import time
 from dataclasses import dataclass, field
 from itertools import count
@@ -24,10 +23,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hark import limits
 from hark.errors import HarkError
-from hark.mediator import dns
 from hark.mediator.dial import Attempt, Dial, Step, Target, Tunnel
 from hark.mediator.lookup import Lookups, Resolved, host_addresses
 from hark.mediator.proxy import connect_request
+from hark.mediator.resolver import Resolver, StreamResolver
 from hark.policy import control, privileges
 from hark.policy.control import Channel, DialStatus, MsgType, PeerBroken, PeerClosed
 
@@ -38,15 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "BrokerConfig", "main"]
 
-_IP_PKTINFO = 8  # linux/in.h; Python has no name for it before 3.14
-_IPV6_PKTINFO = 50  # linux/in6.h
-_PKTINFO4 = struct.Struct("=i4s4s")  # ifindex, local address, destination in the header
-_PKTINFO6 = struct.Struct("=16si")
-_ANCILLARY = socket.CMSG_SPACE(_PKTINFO4.size) + socket.CMSG_SPACE(_PKTINFO6.size)
 _SLOT = 16
-_SO_MEMINFO = 55  # asm-generic/socket.h; its nine numbers are SK_MEMINFO_* of linux/sock_diag.h
-_MEMINFO = struct.Struct("=9I")
-_MEMINFO_DROPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +90,7 @@ class Broker:
         self.dials: list[Dial] = []
         self.attempts: dict[int, Attempt] = {}
         self.idents = count(1)
-        self.resolvers: list[Resolver] = []
+        self.resolvers: list[Resolver | StreamResolver] = []
         self.poll = select.epoll()
         self.handlers: dict[int, Callable[[], object]] = {}
 
@@ -141,6 +132,11 @@ class Broker:
         self.handlers[fd] = handler
         self.poll.register(fd, events)
 
+    def off_input(self, fd: int) -> None:
+        """Call nothing for ``fd`` any more."""
+        del self.handlers[fd]
+        self.poll.unregister(fd)
+
     # --- the peers --------------------------------------------------------------------------------
 
     def from_mediator(self) -> None:
@@ -161,9 +157,7 @@ class Broker:
         kind = got.msg.kind
         if kind is MsgType.RESOLVE_SOCKETS and got.fds and not self.resolvers:
             for fd in got.fds:
-                resolver = Resolver(socket.socket(fileno=fd), self.config.policy, self.report)
-                self.resolvers.append(resolver)
-                self.on_input(fd, resolver.serve)
+                self.begin_resolver(fd)
             return
         got.close()
         if kind is MsgType.STOP:
@@ -175,6 +169,20 @@ class Broker:
             raise PeerBroken(f"{kind.name} message from the recorder")
         if attempt := self.attempts.get(got.ident):  # else it came after the dial was over
             attempt.dial.recorded(attempt, time.monotonic_ns())
+
+    def begin_resolver(self, fd: int) -> None:
+        """Serve one socket of netns M. Where the kernel has no IPv6, two are no sockets."""
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            os.close(fd)
+            return
+        sock = socket.socket(fileno=fd)
+        resolver = (
+            StreamResolver(sock, self.config.policy, self.report, self.on_input, self.off_input)
+            if sock.type == socket.SOCK_STREAM
+            else Resolver(sock, self.config.policy, self.report)
+        )
+        self.resolvers.append(resolver)
+        self.on_input(fd, resolver.serve)
 
     def from_lookups(self) -> None:
         """Hand results to every dial that waits for the name."""
@@ -260,8 +268,7 @@ class Broker:
         """See ``Reports.forget``."""
         self.attempts.pop(attempt.ident, None)
         if attempt.sock is not None and attempt.sock.fileno() in self.handlers:
-            del self.handlers[attempt.sock.fileno()]
-            self.poll.unregister(attempt.sock.fileno())
+            self.off_input(attempt.sock.fileno())
 
     def result(
         self, dial: Dial, target: Target | None, status: DialStatus, err: int, ident: int
@@ -329,162 +336,3 @@ def where(target: Target | None) -> tuple[bytes, int, int]:
 def boot_ns() -> int:
     """CLOCK_BOOTTIME, the clock of every record."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
-# --- the run's resolver ---------------------------------------------------------------------------
-
-
-class Resolver:
-    """One UDP socket of netns M, bound to port 53 and transparent: any server's address is asked.
-
-    The answer comes from the address that was asked (IP_PKTINFO, IPV6_PKTINFO), from the port the
-    socket is bound to.
-    """
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        policy: CompiledPolicy,
-        report: Callable[[control.Message], None],
-    ) -> None:
-        self.sock = sock
-        self.policy = policy
-        self.report = report
-        self.budget = Budget(limits.DNS_BURST, limits.DNS_PER_S)
-        self.unanswered = 0
-        self.unanswered_from: Asked | None = None
-        self.latest: Asked | None = None
-        sock.setblocking(False)
-        if sock.family == socket.AF_INET:
-            sock.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
-        else:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
-
-    def serve(self) -> bool:
-        """Answer what has come in, up to a batch, so that dials get their turn.
-
-        False: the socket holds nothing more.
-        """
-        for _ in range(limits.DNS_BATCH):
-            try:
-                asked = self.receive()
-            except BlockingIOError:
-                return False
-            except OSError:  # an ICMP error of an earlier answer; the socket is fine
-                continue
-            self.latest = asked
-            if not self.budget.take(time.monotonic_ns()):
-                self.unanswered += 1
-                self.unanswered_from = asked
-                continue
-            self.handle(asked)
-        return True
-
-    def finish(self) -> None:
-        """Answer and report all that is left: the agent is gone, and nothing more comes.
-
-        Questions that found the socket full are told too, as ones that were not answered.
-        """
-        for _ in range(limits.DNS_LAST_BATCHES):
-            if not self.serve():
-                break
-        info = self.sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
-        if dropped := _MEMINFO.unpack(info)[_MEMINFO_DROPS]:
-            self.unanswered += dropped
-            self.unanswered_from = self.unanswered_from or self.latest
-        self.tell_unanswered()
-
-    def receive(self) -> Asked:
-        """Read one datagram with both its addresses."""
-        data, ancillary, _, peer = self.sock.recvmsg(limits.DNS_QUERY_MAX_BYTES + 1, _ANCILLARY)
-        server = b""
-        for level, kind, value in ancillary:
-            if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO):
-                server = _PKTINFO4.unpack_from(value)[2]
-            elif (level, kind) == (socket.IPPROTO_IPV6, _IPV6_PKTINFO):
-                server = _PKTINFO6.unpack_from(value)[0]
-        return Asked(data, peer, server)
-
-    def handle(self, asked: Asked) -> None:
-        """Record one answer, then give it."""
-        made = dns.answer(asked.data, self.policy)
-        if made.reply:
-            self.report(self.record(asked, made))
-            with contextlib.suppress(OSError):  # the client is gone, or its socket full
-                self.sock.sendmsg([made.reply], self.source(asked), 0, asked.peer)
-
-    def source(self, asked: Asked) -> list[tuple[int, int, bytes]]:
-        """Return the control message that sets the answer's source address."""
-        if not asked.server:
-            return []
-        if self.sock.family == socket.AF_INET:
-            info = _PKTINFO4.pack(0, asked.server, bytes(4))
-            return [(socket.IPPROTO_IP, _IP_PKTINFO, info)]
-        return [(socket.IPPROTO_IPV6, _IPV6_PKTINFO, _PKTINFO6.pack(asked.server, 0))]
-
-    def record(self, asked: Asked, made: dns.Answer) -> control.Dns:
-        """Make the message about one question."""
-        slots = b"".join(address.ljust(_SLOT, b"\0") for address in made.addresses)
-        source = socket.inet_pton(self.sock.family, str(asked.peer[0]).partition("%")[0])
-        return control.Dns(
-            boot_ns=boot_ns(),
-            src=source.ljust(_SLOT, b"\0"),
-            dst=asked.server.ljust(_SLOT, b"\0"),
-            family=self.sock.family,
-            sport=int(asked.peer[1]),
-            qtype=made.qtype,
-            rcode=made.rcode,
-            allowed=int(made.allowed),
-            answers=len(made.addresses),
-            answer=slots.ljust(8 * _SLOT, b"\0"),
-            qname=made.name[: limits.DNS_NAME_RECORDED_CHARS],
-            rule=made.rule.value,
-        )
-
-    def tick(self, now: int) -> None:
-        """Report questions over the rate: one message for all of them."""
-        if self.unanswered_from and self.budget.take(now):
-            self.tell_unanswered()
-
-    def tell_unanswered(self) -> None:
-        """Report the questions that were not answered, if there are any."""
-        if self.unanswered_from:
-            made = dns.Answer(
-                reply=b"", name=f"{self.unanswered} questions not answered", rule=dns.Rule.RATE
-            )
-            asked, self.unanswered_from, self.unanswered = self.unanswered_from, None, 0
-            self.report(self.record(asked, made))
-
-    def due_ns(self) -> int | None:
-        """When ``tick`` has something to report."""
-        return self.budget.next_ns() if self.unanswered_from else None
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One datagram: from whom, and to which server's address (empty: unknown)."""
-
-    data: bytes
-    peer: tuple[str, int]
-    server: bytes
-
-
-class Budget:
-    """A token bucket: ``burst`` at once, then ``per_s`` each second. Times are nanoseconds."""
-
-    def __init__(self, burst: int, per_s: int) -> None:
-        self.step_ns = 1_000_000_000 // per_s
-        self.depth_ns = burst * self.step_ns
-        self.full_at_ns = 0  # when the bucket is full again
-
-    def take(self, now: int) -> bool:
-        """Take one, if there is one."""
-        full_at = max(self.full_at_ns, now) + self.step_ns
-        if full_at > now + self.depth_ns:
-            return False
-        self.full_at_ns = full_at
-        return True
-
-    def next_ns(self) -> int:
-        """When there is one again."""
-        return self.full_at_ns + self.step_ns - self.depth_ns

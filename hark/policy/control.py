@@ -222,7 +222,7 @@ class Plain(Message):
 
 @dataclass(frozen=True, slots=True)
 class NetReady(Message):
-    """Descriptors: netns M, tcp4, tcp6, udp4, udp6, nflog, cgroup directory."""
+    """Descriptors: netns M, tcp4, tcp6, udp4, udp6, nflog, netns A, dns4, dns6, cgroup folder."""
 
     TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.NET_READY,)
     LAYOUT: ClassVar[str] = "QQ"
@@ -416,7 +416,7 @@ class Dns(Message):
     """One answered question; ``answer`` is 8 slots of 16 bytes, ``answers`` of them set."""
 
     TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.DNS,)
-    LAYOUT: ClassVar[str] = "Q16s16sHHHHII128s256s64s"
+    LAYOUT: ClassVar[str] = "Q16s16sHHHHII128s256s64sI4x"
     STRUCT: ClassVar[str] = "hark_msg_dns"
     boot_ns: int
     src: bytes
@@ -430,6 +430,7 @@ class Dns(Message):
     answer: bytes
     qname: str
     rule: str
+    tcp: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,7 +322,7 @@ class Merger:
         if isinstance(record, mediator.ConnOpen):
             found = self._connections.find(_conn_tuple(record), item.boot_ns) is not None
         elif isinstance(record, control.Dns):
-            found = self._flow_of(record) is not None
+            found = self._flow_of(record, self._connections.find) is not None
         elif isinstance(record, kernel.RefusedPacket):
             found = record.proto not in (_TCP, _UDP) or self._packet_owner(record) is not None
         else:
@@ -514,7 +514,7 @@ class Merger:
 
     def _dns(self, item: _Item) -> Iterator[Merged]:
         message: control.Dns = item.record
-        owner = self._flow_of(message)
+        owner = self._asker(message)
         self._remember(message)
         self.totals["dns_unattributed"] += owner is None
         yield self._by_owner(Kind.DNS, item.boot_ns, translate.dns(message), owner, cookie=True)
@@ -547,12 +547,24 @@ class Merger:
         """Whether a tuple belongs to the namespace that the mediator and the broker serve."""
         return 0 in (record.netns, self._netns) or record.netns == self._netns
 
-    def _flow_of(self, message: control.Dns) -> Owner | None:
+    def _asker(self, message: control.Dns) -> Owner | None:
+        """Return who asked: by TCP a connection's first question is its accept."""
+        accepted = self._flow_of(message, self._connections.accept)
+        return accepted or self._flow_of(message, self._connections.find)
+
+    def _flow_of(
+        self,
+        message: control.Dns,
+        connection: Callable[[tuple[bytes, int, bytes, int], int], Owner | None],
+    ) -> Owner | None:
+        """Return the owner of a question's tuple; ``connection`` is for those asked by TCP."""
         src = translate.family_address(message.family, message.src)
         dst = translate.family_address(message.family, message.dst)
         if src is None or dst is None:
             return None
-        return self._flows.find((src, message.sport, dst, _DNS_PORT), message.boot_ns)
+        key = tuple_of(src, message.sport, dst, _DNS_PORT)
+        find = connection if message.tcp else self._flows.find
+        return find(key, message.boot_ns)
 
     def _packet_owner(self, record: kernel.RefusedPacket) -> Owner | None:
         key = tuple_of(record.src, record.sport, record.dst, record.dport)

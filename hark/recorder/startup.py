@@ -135,7 +135,8 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
         begun.ahead.close()
         parties.wait_broker()
         parties.mediator.listen([network.tcp4, network.tcp6])
-        parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=[network.udp4, network.udp6])
+        resolver = [network.udp4, network.udp6, network.dns4, network.dns6]
+        parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=resolver)
         start.finish(undo)
         lost = (*plan.downgrades, *lost)
         starts = _starts(run, slot, plan, state=start.state, written=start.written, replay=replay)
@@ -501,6 +502,9 @@ def _close_given(fds: dict[str, int], network: RunNetwork) -> None:
         network.tcp6,
         network.udp4,
         network.udp6,
+        network.agent_netns,
+        network.dns4,
+        network.dns6,
         network.cgroup,
     ):
         if fd >= 0:

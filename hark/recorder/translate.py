@@ -256,6 +256,7 @@ def dns(message: control.Dns) -> Payload:
             8: message.rule or None,
             9: message.sport,
             10: family_address(message.family, message.dst),
+            11: True if message.tcp else None,
         }
     )
 
@@ -273,7 +274,7 @@ def dns_denied(message: control.Dns) -> Payload:
             9: message.qname.encode("utf-8", "surrogateescape") or None,
             10: family_address(message.family, message.dst),
             11: _DNS_PORT,
-            12: _UDP,
+            12: _TCP if message.tcp else _UDP,
             16: message.sport,
         }
     )

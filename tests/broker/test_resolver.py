@@ -19,7 +19,7 @@ from dnslib import QTYPE, DNSRecord
 from processes import WAIT_S, BrokerProcess, Listener
 
 from hark import limits
-from hark.mediator.broker import Budget
+from hark.mediator.resolver import Budget
 from hark.policy.control import DialStatus, Dns, MsgType, Plain
 from hark.policy.model import Redirect
 
@@ -57,10 +57,18 @@ INSIDE = textwrap.dedent(
     six.setsockopt(41, 75, 1)  # IPV6_TRANSPARENT
     six.setsockopt(41, 26, 1)
     six.bind(("::", 53))
+    four_tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    six_tcp = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    six_tcp.setsockopt(41, 26, 1)
+    for sock, any_address in ((four_tcp, "0.0.0.0"), (six_tcp, "::")):
+        sock.setsockopt(1, 2, 1)
+        sock.bind((any_address, 53))
+        sock.listen(64)
+    made = [four, six, four_tcp, six_tcp]
     out = socket.socket(fileno=int(sys.argv[1]))
-    out.sendmsg([b"x"], [(1, 1, array.array("i", [four.fileno(), six.fileno()]))])
-    four.close()
-    six.close()
+    out.sendmsg([b"x"], [(1, 1, array.array("i", [sock.fileno() for sock in made]))])
+    for sock in made:
+        sock.close()
     for line in sys.stdin:
         done = subprocess.run(line, shell=True, capture_output=True)
         print(repr(done.stdout.decode() + done.stderr.decode()), flush=True)
@@ -85,9 +93,9 @@ class Inside:
         )
         theirs.close()
         ours.settimeout(WAIT_S)
-        _, ancillary, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(8))
+        _, ancillary, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(16))
         ours.close()
-        self.fds = struct.unpack("=2i", ancillary[0][2])
+        self.fds = struct.unpack("=4i", ancillary[0][2])
 
     def run(self, command: str) -> str:
         self.process.stdin.write(command + "\n")

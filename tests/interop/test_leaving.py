@@ -184,3 +184,38 @@ def test_what_the_policy_became_is_printed(world: World):
     (start,) = world.recording().kind("run_start")
     assert 'from_presets = ["pypi 1"]' in raw(start["policy"]).decode()
     assert start["hosts"] == ["files.pythonhosted.org", "pypi.org"]
+
+
+ASK_BY_TCP = """
+import socket
+name = b"".join(bytes([len(part)]) + part for part in (b"exfil", b"evil", b"example")) + b"\\0"
+query = bytes((0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0)) + name + bytes((0, 1, 0, 1))
+sock = socket.create_connection(("8.8.8.8", 53))
+sock.settimeout(60)
+sock.sendall(len(query).to_bytes(2, "big") + query)
+answer = sock.recv(512)
+print(answer[2:4].hex(), answer[5] & 15, answer[-4] == 198)
+socket.create_connection(("8.8.8.8", 53)).close()
+"""
+
+
+@pytest.mark.kernel
+@pytest.mark.interop
+def test_questions_by_tcp_are_answered_and_told_like_others(world: World):
+    """The answer is hark's own, whatever server was meant."""
+    done = run(world, f'allow_hosts = ["{API}"]', "/usr/bin/python3", "-c", ASK_BY_TCP)
+    assert done.text.strip() == "1234 0 True", done
+    recording = world.recording()
+    asked, silent = recording.kind("dns")
+    assert (asked["name"], asked["rule"], asked["tcp"]) == (
+        "exfil.evil.example",
+        "not-in-policy",
+        True,
+    )
+    assert (asked["server"], silent["rule"]) == ("8.8.8.8", "malformed")
+    assert asked.actor.digest
+    assert asked.actor == silent.actor
+    refused = [e for e in recording.kind("denied") if e["layer"] == "dns"]
+    assert [(e["proto"], e["dport"]) for e in refused] == [(6, 53)]
+    assert not recording.kind("conn")
+    assert not [e for e in recording.kind("notice") if e["subject"] == "connects_unmet"]

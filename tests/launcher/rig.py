@@ -9,7 +9,7 @@ import selectors
 import shutil
 import signal
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -198,8 +198,8 @@ class Box:
             os.close(self.master)
             self.master = -1
         if self.net:
-            for name in ("netns", "tcp4", "tcp6", "udp4", "udp6", "nflog", "cgroup"):
-                fd = getattr(self.net, name)
+            names = {item.name for item in fields(self.net)} - {"cgroup_id", "netns_cookie"}
+            for fd in (getattr(self.net, name) for name in names):
                 if fd >= 0:
                     os.close(fd)
             self.net = None

@@ -13,6 +13,7 @@ TEXT = "\n".join(
 
 def test_ports_and_group_are_those_of_the_launch_plan():
     assert re.findall(r"l4proto tcp tproxy ip6? to :(\d+)", TEXT) == [str(network.TCP_PORT)] * 2
+    assert re.findall(r"tcp dport 53 tproxy ip6? to :(\d+)", TEXT) == [str(network.DNS_PORT)] * 2
     assert re.findall(r"udp dport 53 tproxy ip6? to :(\d+)", TEXT) == [str(network.DNS_PORT)] * 2
     assert re.findall(r"log prefix \"hark\" group (\d+)", TEXT) == [str(network.LOG_GROUP)]
 
