@@ -33,6 +33,7 @@ struct hark_abi_anchor {
 	struct hark_ring_key ring_key;
 	struct hark_levels levels;
 	struct hark_count_key count_key;
+	struct hark_spawn spawn;
 	struct hark_ring_stats ring_stats;
 	struct hark_run_stats run_stats;
 	enum hark_rec_kind rec_kind;
@@ -42,6 +43,7 @@ struct hark_abi_anchor {
 	enum hark_ring_id ring_id;
 	enum hark_run_limit run_limit;
 	enum hark_count_nr count_nr;
+	enum hark_spawn_limit spawn_limit;
 };
 
 struct hark_abi_anchor hark_abi_anchor;

@@ -275,6 +275,22 @@ struct hark_count_key {
 	uint16_t err; /* errno, 0 = success */
 };
 
+/*
+ * How a thread came to be, as a number: a child's is made of its maker's and of its own place among
+ * the maker's processes, or threads, from 1. Equal in every execution that forks in the same order
+ * (docs/spec/replay.md, "Who acts"). One row per living thread, by thread id.
+ */
+enum hark_spawn_limit {
+	HARK_SPAWNS_MAX = 65536 /* living threads of one run that have a row */
+};
+
+struct hark_spawn {
+	uint64_t path;     /* never 0 */
+	uint64_t start_ns; /* as in struct hark_rec_task */
+	uint32_t tgid;
+	uint32_t pad0;
+};
+
 struct hark_ring_stats {
 	uint64_t produced; /* the next record's sequence number */
 	uint64_t emitted;

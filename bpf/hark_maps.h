@@ -69,6 +69,21 @@ struct {
 	__array(values, struct hark_counts_map);
 } hark_counts SEC(".maps") __weak;
 
+struct hark_spawns_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, HARK_SPAWNS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct hark_spawn));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__uint(max_entries, HARK_RUNS_MAX);
+	__type(key, __u64);
+	__array(values, struct hark_spawns_map);
+} hark_spawns SEC(".maps") __weak;
+
 enum hark_tally_limit {
 	HARK_TALLIES = 32,    /* power of two: tallies of one thread */
 	HARK_TALLY_MAX = 4096 /* calls a tally holds back while its thread lives */
@@ -89,6 +104,9 @@ struct hark_thread {
 	__u64 run;    /* cgroup id of the run it was last seen in, 0 once it left */
 	__u64 cgroup; /* its own cgroup when .run was found: unchanged, it is still there */
 	__u64 start_ns;
+	__u64 path;      /* struct hark_spawn */
+	__u32 processes; /* it made */
+	__u32 threads;
 	__u32 nr;     /* the call it is in */
 	__u8 in_call; /* sys_enter was seen and sys_exit was not */
 	__u8 newborn; /* its first sys_exit is the second return of its parent's clone */

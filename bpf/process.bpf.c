@@ -7,6 +7,7 @@
  */
 #include "hark_count.h"
 #include "hark_maps.h"
+#include "hark_spawn.h"
 
 /* (tgid, start) of processes whose last thread was already told. */
 struct hark_process_key {
@@ -50,6 +51,7 @@ int BPF_PROG(hark_newtask, struct task_struct *child, unsigned long clone_flags)
 		thread->cgroup = hark_cgroup_id(BPF_CORE_READ(child, cgroups, dfl_cgrp));
 		thread->start_ns = hark_start_ns(child);
 		thread->newborn = 1;
+		hark_spawn_born(run, child, thread, (clone_flags & HARK_CLONE_THREAD) != 0);
 	}
 	rec = hark_reserve(run, HARK_RING_CONTROL, sizeof(*rec), HARK_REC_FORK, 0);
 	if (!rec)
@@ -144,6 +146,7 @@ int BPF_PROG(hark_exec, struct task_struct *task, int old_pid, struct linux_binp
 
 	if (!run)
 		return 0;
+	hark_spawn_execed(run, task, (__u32)old_pid);
 	space = bpf_map_lookup_elem(&hark_spaces, &zero);
 	if (!space)
 		return 0;
@@ -196,6 +199,7 @@ int BPF_PROG(hark_exit, struct task_struct *task)
 		hark_count_last(run, thread);
 	if (!run)
 		return 0;
+	hark_spawn_ended(run, (__u32)task->pid);
 	rec = hark_reserve(run, HARK_RING_CONTROL, sizeof(*rec), HARK_REC_EXIT, 0);
 	if (!rec)
 		return 0;

@@ -60,7 +60,24 @@ enum hark_msg_type {
 	/* recorder -> signer, and the answer; signer -> recorder once at start: SIGNER_READY */
 	HARK_MSG_SIGN = 140,
 	HARK_MSG_SIGNED = 141,
-	HARK_MSG_SIGNER_READY = 142
+	HARK_MSG_SIGNER_READY = 142,
+	HARK_MSG_WRAP = 143, /* seal 32 bytes for who holds the key; once, before the first SIGN */
+	HARK_MSG_WRAPPED = 144,
+	HARK_MSG_UNWRAP = 145, /* the way back, for a replay; once, before the first SIGN */
+	HARK_MSG_UNWRAPPED = 146,
+
+	/* hark-trace -> recorder; DRAINED answers STOP */
+	HARK_MSG_DRAWS = 160, /* what one thread has drawn; all of them come before DRAINED */
+
+	/* recorder -> hark-trace; also STOP */
+	HARK_MSG_SEED = 180 /* before GO; fds: the map of struct hark_spawn, where there is one */
+};
+
+/* First byte of a packet between hark-launch and hark-trace, a SOCK_SEQPACKET pair of its own. */
+enum hark_trace_packet {
+	HARK_TRACE_USERNS = 'U',  /* hark-launch; one fd: the run's user namespace */
+	HARK_TRACE_READY = 'R',   /* hark-trace: it is confined to that namespace */
+	HARK_TRACE_LISTENER = 'L' /* the agent before exec; one fd: its filter's listener */
 };
 
 enum hark_msg_limit {
@@ -68,7 +85,9 @@ enum hark_msg_limit {
 	HARK_MSG_NAME = 256, /* a DNS name needs 253 */
 	HARK_MSG_PEM = 2048,
 	HARK_MSG_PLAY_DATA = 4096,
-	HARK_MSG_ANSWERS = 8
+	HARK_MSG_ANSWERS = 8,
+	HARK_MSG_SECRET = 32,
+	HARK_MSG_SEALED_SECRET = 80 /* RFC 9180, X25519: 32 bytes of key, 32 sealed, 16 of tag */
 };
 
 enum hark_dial_status {
@@ -146,7 +165,8 @@ enum hark_exit_cause {
 	HARK_EXIT_INIT = 6,     /* the run's init died */
 	HARK_EXIT_LAUNCHER = 7, /* never sent; the recorder notes it when the socket closes */
 	HARK_EXIT_LIMIT = 8,    /* the run was over a limit: .limit */
-	HARK_EXIT_METER = 9     /* who watches the limits died */
+	HARK_EXIT_METER = 9,    /* who watches the limits died */
+	HARK_EXIT_TRACER = 10
 };
 
 enum hark_over {
@@ -302,4 +322,44 @@ struct hark_msg_signed {
 struct hark_msg_signer_ready {
 	struct hark_msg_head head;
 	uint8_t public_key[32];
+};
+
+struct hark_msg_wrap {
+	struct hark_msg_head head;
+	uint8_t secret[HARK_MSG_SECRET];
+};
+
+struct hark_msg_wrapped {
+	struct hark_msg_head head;
+	uint32_t err; /* errno; EPERM: asked a second time, or after a head */
+	uint32_t pad0;
+	uint8_t recipient[32]; /* X25519 */
+	uint8_t sealed[HARK_MSG_SEALED_SECRET];
+};
+
+struct hark_msg_unwrap {
+	struct hark_msg_head head;
+	uint8_t sealed[HARK_MSG_SEALED_SECRET];
+};
+
+struct hark_msg_unwrapped {
+	struct hark_msg_head head;
+	uint32_t err; /* errno; EKEYREJECTED: sealed for another key */
+	uint32_t pad0;
+	uint8_t secret[HARK_MSG_SECRET];
+};
+
+struct hark_msg_seed {
+	struct hark_msg_head head;
+	uint8_t seed[HARK_MSG_SECRET];
+};
+
+struct hark_msg_draws {
+	struct hark_msg_head head;
+	uint64_t path; /* struct hark_spawn; 0: threads that have none, or that were too many */
+	uint64_t calls;
+	uint64_t bytes;
+	uint64_t start_ns;
+	uint32_t tgid; /* of the thread that drew first by this path; 0: not known */
+	uint32_t tid;
 };

@@ -20,66 +20,58 @@ void hark_chan_init(struct hark_chan *chan, int fd)
 	chan->rx_seq = 0;
 }
 
+static const struct {
+	uint16_t type;
+	uint16_t size;
+} messages[] = {
+	{HARK_MSG_GO, sizeof(struct hark_msg_plain)},
+	{HARK_MSG_KILL, sizeof(struct hark_msg_plain)},
+	{HARK_MSG_FDS, sizeof(struct hark_msg_plain)},
+	{HARK_MSG_PLAN, sizeof(struct hark_msg_plain)},
+	{HARK_MSG_STOP, sizeof(struct hark_msg_plain)},
+	{HARK_MSG_LISTEN, sizeof(struct hark_msg_plain)},
+	{HARK_MSG_DRAINED, sizeof(struct hark_msg_plain)},
+	{HARK_MSG_RESOLVE_SOCKETS, sizeof(struct hark_msg_plain)},
+	{HARK_MSG_DIAL_RECORDED, sizeof(struct hark_msg_plain)},
+	{HARK_MSG_BROKER_READY, sizeof(struct hark_msg_plain)},
+	{HARK_MSG_NET_READY, sizeof(struct hark_msg_net_ready)},
+	{HARK_MSG_STARTED, sizeof(struct hark_msg_started)},
+	{HARK_MSG_EXITED, sizeof(struct hark_msg_exited)},
+	{HARK_MSG_PUBLISHED, sizeof(struct hark_msg_published)},
+	{HARK_MSG_FAILED, sizeof(struct hark_msg_failed)},
+	{HARK_MSG_EXE, sizeof(struct hark_msg_exe)},
+	{HARK_MSG_JOB, sizeof(struct hark_msg_job)},
+	{HARK_MSG_SIGNAL, sizeof(struct hark_msg_signal)},
+	{HARK_MSG_OPEN_EXE, sizeof(struct hark_msg_open_exe)},
+	{HARK_MSG_SEALED, sizeof(struct hark_msg_sealed)},
+	{HARK_MSG_CA, sizeof(struct hark_msg_ca)},
+	{HARK_MSG_DURABLE, sizeof(struct hark_msg_durable)},
+	{HARK_MSG_PLAY_WANTED, sizeof(struct hark_msg_play_wanted)},
+	{HARK_MSG_PLAY, sizeof(struct hark_msg_play)},
+	{HARK_MSG_DIAL, sizeof(struct hark_msg_dial)},
+	{HARK_MSG_DIALED, sizeof(struct hark_msg_dialed)},
+	{HARK_MSG_DNS, sizeof(struct hark_msg_dns)},
+	{HARK_MSG_DIAL_INTENT, sizeof(struct hark_msg_dial_intent)},
+	{HARK_MSG_DIAL_RESULT, sizeof(struct hark_msg_dial_intent)},
+	{HARK_MSG_SIGN, sizeof(struct hark_msg_sign)},
+	{HARK_MSG_SIGNED, sizeof(struct hark_msg_signed)},
+	{HARK_MSG_SIGNER_READY, sizeof(struct hark_msg_signer_ready)},
+	{HARK_MSG_WRAP, sizeof(struct hark_msg_wrap)},
+	{HARK_MSG_WRAPPED, sizeof(struct hark_msg_wrapped)},
+	{HARK_MSG_UNWRAP, sizeof(struct hark_msg_unwrap)},
+	{HARK_MSG_UNWRAPPED, sizeof(struct hark_msg_unwrapped)},
+	{HARK_MSG_SEED, sizeof(struct hark_msg_seed)},
+	{HARK_MSG_DRAWS, sizeof(struct hark_msg_draws)},
+};
+
 size_t hark_msg_size(uint16_t type)
 {
-	switch (type) {
-	case HARK_MSG_GO:
-	case HARK_MSG_KILL:
-	case HARK_MSG_FDS:
-	case HARK_MSG_PLAN:
-	case HARK_MSG_STOP:
-	case HARK_MSG_LISTEN:
-	case HARK_MSG_DRAINED:
-	case HARK_MSG_RESOLVE_SOCKETS:
-	case HARK_MSG_DIAL_RECORDED:
-	case HARK_MSG_BROKER_READY:
-		return sizeof(struct hark_msg_plain);
-	case HARK_MSG_NET_READY:
-		return sizeof(struct hark_msg_net_ready);
-	case HARK_MSG_STARTED:
-		return sizeof(struct hark_msg_started);
-	case HARK_MSG_EXITED:
-		return sizeof(struct hark_msg_exited);
-	case HARK_MSG_PUBLISHED:
-		return sizeof(struct hark_msg_published);
-	case HARK_MSG_FAILED:
-		return sizeof(struct hark_msg_failed);
-	case HARK_MSG_EXE:
-		return sizeof(struct hark_msg_exe);
-	case HARK_MSG_JOB:
-		return sizeof(struct hark_msg_job);
-	case HARK_MSG_SIGNAL:
-		return sizeof(struct hark_msg_signal);
-	case HARK_MSG_OPEN_EXE:
-		return sizeof(struct hark_msg_open_exe);
-	case HARK_MSG_SEALED:
-		return sizeof(struct hark_msg_sealed);
-	case HARK_MSG_CA:
-		return sizeof(struct hark_msg_ca);
-	case HARK_MSG_DURABLE:
-		return sizeof(struct hark_msg_durable);
-	case HARK_MSG_PLAY_WANTED:
-		return sizeof(struct hark_msg_play_wanted);
-	case HARK_MSG_PLAY:
-		return sizeof(struct hark_msg_play);
-	case HARK_MSG_DIAL:
-		return sizeof(struct hark_msg_dial);
-	case HARK_MSG_DIALED:
-		return sizeof(struct hark_msg_dialed);
-	case HARK_MSG_DNS:
-		return sizeof(struct hark_msg_dns);
-	case HARK_MSG_DIAL_INTENT:
-	case HARK_MSG_DIAL_RESULT:
-		return sizeof(struct hark_msg_dial_intent);
-	case HARK_MSG_SIGN:
-		return sizeof(struct hark_msg_sign);
-	case HARK_MSG_SIGNED:
-		return sizeof(struct hark_msg_signed);
-	case HARK_MSG_SIGNER_READY:
-		return sizeof(struct hark_msg_signer_ready);
-	default:
-		return 0;
-	}
+	size_t i;
+
+	for (i = 0; i < sizeof(messages) / sizeof(messages[0]); i++)
+		if (messages[i].type == type)
+			return messages[i].size;
+	return 0;
 }
 
 static void attach_fds(struct msghdr *mh, union fd_control *ctl, const int *fds, size_t nfds)

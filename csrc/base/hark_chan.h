@@ -53,6 +53,12 @@ union hark_msg {
 	struct hark_msg_sign sign;
 	struct hark_msg_signed sign_reply;
 	struct hark_msg_signer_ready signer_ready;
+	struct hark_msg_wrap wrap;
+	struct hark_msg_wrapped wrapped;
+	struct hark_msg_unwrap unwrap;
+	struct hark_msg_unwrapped unwrapped;
+	struct hark_msg_seed seed;
+	struct hark_msg_draws draws;
 };
 
 /* Received descriptors; the receiver owns what is in fd[0..n). */

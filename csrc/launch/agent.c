@@ -29,6 +29,9 @@ enum {
 	NR_LANDLOCK_ADD_RULE = 445,
 	NR_LANDLOCK_RESTRICT = 446,
 	RULE_PATH_BENEATH = 1,
+	/* A call that hark-trace has begun to answer is interrupted by a deadly signal alone:
+	 * SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19. */
+	LISTEN = SECCOMP_FILTER_FLAG_NEW_LISTENER | (1U << 5),
 	CAPS = 64
 };
 
@@ -275,11 +278,11 @@ int step_seccomp(struct launch *l, const struct plan_op *op, struct hark_err *er
 	uint32_t len = hark_cur_u32(&cur);
 	const uint8_t *blob = hark_cur_bytes(&cur, len);
 	const size_t n = len / sizeof(struct sock_filter);
+	const bool notify = (op->flags & HARK_OPF_NOTIFY) != 0;
 	struct sock_filter *code = malloc(len ? len : 1);
 	struct sock_fprog prog;
 	long r;
 
-	(void)l;
 	if (!code || !n || n > BPF_MAXINSNS || len % sizeof(*code)) {
 		free(code);
 		return hark_err_set(err, EINVAL, "seccomp: no usable filter");
@@ -287,9 +290,11 @@ int step_seccomp(struct launch *l, const struct plan_op *op, struct hark_err *er
 	memcpy(code, blob, len);
 	prog.len = (unsigned short)n;
 	prog.filter = code;
-	r = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
+	r = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, notify ? LISTEN : 0UL, &prog);
 	free(code);
-	return r < 0 ? hark_err_set(err, errno, "seccomp: %s", strerror(errno)) : 0;
+	if (r < 0)
+		return hark_err_set(err, errno, "seccomp: %s", strerror(errno));
+	return notify ? tracer_give(l, (int)r, err) : 0;
 }
 
 /* NULL-terminated array of borrowed strings from `{u32 n, str[n]}`. */

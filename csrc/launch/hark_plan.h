@@ -38,6 +38,8 @@ enum hark_op {
 	HARK_OP_LIMIT_V1 = 0x106, /* str folder to make, str file, str value */
 	HARK_OP_USERNS = 0x107,   /* u32 owner, u32 n, {u32 inside, outside, count}[n], then gids */
 	HARK_OP_VIEW = 0x108,     /* as USERNS: the ids of the recorder's view of the layers */
+	HARK_OP_TRACE =
+		0x109, /* u16 fd of the socket to hark-trace, u16 userns it is confined to */
 
 	/* in the run's init, with its own namespaces: building the private root */
 	HARK_OP_HOSTNAME = 0x201,   /* str */
@@ -73,5 +75,6 @@ enum hark_op_flag {
 		2,              /* TREE, ONE_FILE: without idmap where the file system has none */
 	HARK_OPF_STAGED = 4,    /* TREE, WORKSPACE: staged files lie over; LINK: is one */
 	HARK_OPF_NO_SOURCE = 8, /* WORKSPACE: only staged files lie below; thrown away at the end */
+	HARK_OPF_NOTIFY = 32,   /* SECCOMP: the filter has a listener, which goes to hark-trace */
 	HARK_OPF_OPAQUE = 16    /* STAGE_DIR: nothing of the layer below shows in this folder */
 };

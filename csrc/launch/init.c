@@ -48,6 +48,7 @@ static const struct {
 	{HARK_OP_LIMIT_V1, step_limit_v1},
 	{HARK_OP_USERNS, step_userns},
 	{HARK_OP_VIEW, step_view},
+	{HARK_OP_TRACE, step_trace},
 	{HARK_OP_HOSTNAME, step_hostname},
 	{HARK_OP_ROOT, step_root},
 	{HARK_OP_LINK, step_link},

@@ -99,7 +99,8 @@ struct launch {
 	pid_t init_pid, agent_pid;
 	uint32_t wait_status, stragglers;
 	bool init_reaped, agent_exited;
-	int tty; /* init: the terminal's slave side, or -1; warden: its master side until sent */
+	int tty;    /* init: the terminal's slave side, or -1; warden: its master side until sent */
+	int tracer; /* socket to hark-trace, in fds; -1: there is none */
 	char **envp; /* agent */
 };
 
@@ -191,6 +192,11 @@ void report_send(const struct launch *l, const struct report *rep, int fd);
 step_fn step_deadlines, step_hold, step_watch, step_run_dir, step_publish;
 /* The whole run. Returns the process's exit status. */
 int warden_run(struct launch *l);
+
+/* tracer.c */
+step_fn step_trace;
+/* In the agent: hand the filter's listener over, and close it. */
+HARK_MUST_USE int tracer_give(const struct launch *l, int listener, struct hark_err *err);
 
 /* exe.c */
 /* Open the executable a kernel record named. Returns a descriptor or -errno. */

@@ -26,6 +26,7 @@ static struct launch *launch_new(void)
 	cgroup_init(&l->cgroup);
 	l->meter.fd = l->new_root.fd = l->new_root.stage = -1;
 	l->view = -1;
+	l->tracer = -1;
 	l->root = l->mntns = l->init_pidfd = l->agent_pidfd = -1;
 	l->reports = l->alive = l->execd = l->tty = -1;
 	return l;

@@ -38,6 +38,7 @@ static const struct op_def op_defs[] = {
 	{HARK_OP_LIMIT_V1, HARK_OPF_OPTIONAL, false, false, "sss"},
 	{HARK_OP_USERNS, 0, false, true, "w(www)(www)"},
 	{HARK_OP_VIEW, 0, true, false, "w(www)(www)"},
+	{HARK_OP_TRACE, 0, true, false, "fu"},
 	{HARK_OP_HOSTNAME, 0, true, false, "s"},
 	{HARK_OP_ROOT, 0, true, true, "swq"},
 	{HARK_OP_LINK, HARK_OPF_STAGED, false, false, "ss"},
@@ -59,7 +60,7 @@ static const struct op_def op_defs[] = {
 	{HARK_OP_CREDS, 0, true, true, "hww"},
 	{HARK_OP_CWD, 0, true, true, "s"},
 	{HARK_OP_LANDLOCK, 0, true, false, "qqqw(qs)"},
-	{HARK_OP_SECCOMP, 0, true, true, "B"},
+	{HARK_OP_SECCOMP, HARK_OPF_NOTIFY, true, true, "B"},
 	{HARK_OP_ENV, 0, true, true, "(s)"},
 	{HARK_OP_EXEC, 0, true, true, "s(s)"},
 };

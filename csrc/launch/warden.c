@@ -237,7 +237,11 @@ static enum event next_event(struct warden *w, uint64_t deadline_ns)
 /* A party of the run is gone, or the time is over, before the agent was there. */
 static int event_failed(struct warden *w, enum event ev, const char *what, struct hark_err *err)
 {
-	static const char *const who[] = {"", "recorder", "mediator", "broker", "signer"};
+	static const char *const who[] = {
+		[HARK_EXIT_RECORDER] = "recorder", [HARK_EXIT_MEDIATOR] = "mediator",
+		[HARK_EXIT_BROKER] = "broker",     [HARK_EXIT_SIGNER] = "signer",
+		[HARK_EXIT_TRACER] = "tracer",
+	};
 
 	if (ev == EV_TIMEOUT)
 		return hark_err_set(err, ETIME, "%s: no answer in time", what);
@@ -245,7 +249,9 @@ static int event_failed(struct warden *w, enum event ev, const char *what, struc
 		return hark_err_set(err, EPIPE, "%s: the recorder is gone", what);
 	if (ev == EV_DEATH)
 		return hark_err_set(err, EPIPE, "%s: the %s died", what,
-				    w->cause < 5 ? who[w->cause] : "watched process");
+				    w->cause < sizeof(who) / sizeof(who[0]) && who[w->cause]
+					    ? who[w->cause]
+					    : "watched process");
 	if (ev == EV_INIT)
 		return hark_err_set(err, ECHILD, "%s: the run's init died", what);
 	if (ev == EV_TERM)

@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The filter is a table in this file rather than a compiled libseccomp blob: it stands next to the
- * reasons for its entries, needs no build step and no library in the process it guards, and its
- * order is the order of frequency, so a busy mediator passes it in a few comparisons.
- */
 #include "hark_sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -23,13 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
-#define HARK_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define HARK_ARCH AUDIT_ARCH_AARCH64
-#else
-#error "unknown architecture"
-#endif
+#include "hark_filter.h"
 
 /* No open, socket, connect, execve, clone, ptrace, ioctl: what is not here kills the process. */
 static const unsigned allowed[] = {
@@ -58,21 +43,8 @@ static const unsigned allowed[] = {
 	__NR_rt_sigreturn,  __NR_exit,      __NR_exit_group,
 };
 
-/* What an argument must be, or which bits it must not have. */
-struct rule {
-	unsigned arg;
-	bool forbidden; /* bits, instead of the one value */
-	uint32_t value;
-};
-
-enum { MAX_RULES = 2 };
-
 /* Calls that are allowed with some arguments only. */
-static const struct {
-	unsigned nr;
-	size_t n;
-	struct rule rules[MAX_RULES];
-} limited[] = {
+static const struct hark_filter_limited limited[] = {
 	/* MSG_FASTOPEN would connect. */
 	{__NR_sendmsg, 1, {{2, true, MSG_FASTOPEN}}},
 	{__NR_setsockopt, 2, {{1, false, IPPROTO_TCP}, {2, false, TCP_NODELAY}}},
@@ -83,55 +55,12 @@ static const struct {
 	{__NR_mprotect, 1, {{2, true, PROT_EXEC}}},
 };
 
-enum { MAX_FILTER = 128, RULE_SIZE = 3 };
-
-struct program {
-	struct sock_filter code[MAX_FILTER];
-	unsigned short len;
+static const struct hark_filter filter = {
+	.allowed = allowed,
+	.allowed_n = sizeof(allowed) / sizeof(allowed[0]),
+	.limited = limited,
+	.limited_n = sizeof(limited) / sizeof(limited[0]),
 };
-
-static void emit(struct program *p, uint16_t op, uint8_t jt, uint8_t jf, uint32_t k)
-{
-	p->code[p->len++] = (struct sock_filter){op, jt, jf, k};
-}
-
-/* The kernel takes these arguments as 32 bits, or refuses higher ones itself. */
-static void emit_rule(struct program *p, const struct rule *rule)
-{
-	uint16_t test = BPF_JMP | BPF_K | (rule->forbidden ? BPF_JSET : BPF_JEQ);
-
-	emit(p, BPF_LD | BPF_W | BPF_ABS, 0, 0,
-	     (uint32_t)(offsetof(struct seccomp_data, args) + rule->arg * sizeof(uint64_t)));
-	emit(p, test, !rule->forbidden, rule->forbidden, rule->value);
-	emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
-}
-
-static void build(struct program *p)
-{
-	const uint16_t load = BPF_LD | BPF_W | BPF_ABS;
-	const uint16_t equal = BPF_JMP | BPF_JEQ | BPF_K;
-	const uint16_t ret = BPF_RET | BPF_K;
-	size_t i;
-	size_t k;
-
-	p->len = 0;
-	emit(p, load, 0, 0, offsetof(struct seccomp_data, arch));
-	emit(p, equal, 1, 0, HARK_ARCH);
-	emit(p, ret, 0, 0, SECCOMP_RET_KILL_PROCESS);
-	/* x32 numbers carry a high bit, so none of them equals an entry. */
-	emit(p, load, 0, 0, offsetof(struct seccomp_data, nr));
-	for (i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++) {
-		emit(p, equal, 0, 1, allowed[i]);
-		emit(p, ret, 0, 0, SECCOMP_RET_ALLOW);
-	}
-	for (i = 0; i < sizeof(limited) / sizeof(limited[0]); i++) {
-		emit(p, equal, 0, (uint8_t)(limited[i].n * RULE_SIZE + 1), limited[i].nr);
-		for (k = 0; k < limited[i].n; k++)
-			emit_rule(p, &limited[i].rules[k]);
-		emit(p, ret, 0, 0, SECCOMP_RET_ALLOW);
-	}
-	emit(p, ret, 0, 0, SECCOMP_RET_KILL_PROCESS);
-}
 
 int hark_sandbox_limits(uint64_t descriptors, struct hark_err *err)
 {
@@ -161,16 +90,7 @@ static int drop(uint32_t uid, uint32_t gid, struct hark_err *err)
 
 int hark_sandbox_enter(bool drop_ids, uint32_t uid, uint32_t gid, struct hark_err *err)
 {
-	struct program p;
-	struct sock_fprog prog;
-
 	if (drop_ids && drop(uid, gid, err))
 		return -1;
-	build(&p);
-	prog.len = p.len;
-	prog.filter = p.code;
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog, 0, 0))
-		return hark_err_set(err, errno, "mediator filter: %s", strerror(errno));
-	return 0;
+	return hark_filter_enter(&filter, err);
 }

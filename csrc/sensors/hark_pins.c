@@ -342,6 +342,7 @@ static int drop_maps(const char *set, uint64_t run, struct hark_err *err)
 						  {.run = run, .ring = HARK_RING_BULK}};
 	struct removal removals[] = {{.map = "hark_stats", .keys = &run, .count = 1},
 				     {.map = "hark_counts", .keys = &run, .count = 1},
+				     {.map = "hark_spawns", .keys = &run, .count = 1},
 				     {.map = "hark_rings", .keys = rings, .count = HARK_RINGS}};
 	size_t n = sizeof(removals) / sizeof(removals[0]);
 	size_t started;

@@ -47,7 +47,8 @@ enum {
 	/* Looks at counters that change meanwhile. */
 	STATS_TRIES = 1000,
 	/* More than there are tracing programs. */
-	TRACES_MAX = 32
+	TRACES_MAX = 32,
+	INSERTIONS = 4 /* maps of maps that a run has a row in */
 };
 
 /* Where a ring's records go during one read. */
@@ -69,6 +70,7 @@ struct hark_sensors {
 	int rings[HARK_RINGS]; /* maps */
 	int counts;
 	int stats;
+	int spawns;
 	uint32_t rows;
 	struct ring_buffer *readers[HARK_RINGS];
 	struct sink sink;
@@ -261,6 +263,8 @@ static int make_maps(struct hark_sensors *s, const struct hark_sensors_plan *pla
 			     sizeof(uint64_t), s->rows, BPF_F_NO_PREALLOC, err);
 	s->stats = make_map(BPF_MAP_TYPE_ARRAY, "hark_stat", sizeof(uint32_t),
 			    sizeof(struct hark_run_stats), 1, 0, err);
+	s->spawns = make_map(BPF_MAP_TYPE_HASH, "hark_spawn", sizeof(uint32_t),
+			     sizeof(struct hark_spawn), HARK_SPAWNS_MAX, BPF_F_NO_PREALLOC, err);
 	return err->err ? -1 : 0;
 }
 
@@ -291,17 +295,17 @@ static void *insert(void *arg)
 	return NULL;
 }
 
-/* In parallel, so that the three waits are one. */
-static int insert_all(struct insertion in[3], struct hark_err *err)
+/* In parallel, so that the waits are one. */
+static int insert_all(struct insertion in[INSERTIONS], struct hark_err *err)
 {
-	int started[3];
+	int started[INSERTIONS];
 
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < INSERTIONS; i++) {
 		started[i] = !pthread_create(&in[i].thread, NULL, insert, &in[i]);
 		if (!started[i])
 			(void)insert(&in[i]);
 	}
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < INSERTIONS; i++) {
 		if (started[i])
 			(void)pthread_join(in[i].thread, NULL);
 		if (in[i].err)
@@ -316,15 +320,17 @@ static int register_maps(struct hark_sensors *s, const struct hark_pins *where,
 	hark_autofd rings = open_pin(where, "map_", "hark_rings", err);
 	hark_autofd counts = open_pin(where, "map_", "hark_counts", err);
 	hark_autofd stats = open_pin(where, "map_", "hark_stats", err);
-	struct insertion in[3] = {
+	hark_autofd spawns = open_pin(where, "map_", "hark_spawns", err);
+	struct insertion in[INSERTIONS] = {
 		{.map = rings, .inner = {s->rings[0], s->rings[1]}, .count = HARK_RINGS},
 		{.map = counts, .inner = {s->counts}, .count = 1},
 		{.map = stats, .inner = {s->stats}, .count = 1},
+		{.map = spawns, .inner = {s->spawns}, .count = 1},
 	};
 
 	if (err->err)
 		return -1;
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < INSERTIONS; i++)
 		in[i].run = s->run;
 	return insert_all(in, err);
 }
@@ -527,7 +533,7 @@ struct hark_sensors *hark_sensors_new(const struct hark_sensors_plan *plan, stru
 		return NULL;
 	}
 	s->run = plan->cgroup_id;
-	s->member = s->epoll = s->counts = s->stats = -1;
+	s->member = s->epoll = s->counts = s->stats = s->spawns = -1;
 	memset(s->links, -1, sizeof(s->links));
 	memset(s->rings, -1, sizeof(s->rings));
 	memset(s->traces, -1, sizeof(s->traces));
@@ -564,6 +570,7 @@ void hark_sensors_free(struct hark_sensors *s)
 	hark_fd_close_all(s->rings, HARK_RINGS);
 	hark_fd_close(&s->counts);
 	hark_fd_close(&s->stats);
+	hark_fd_close(&s->spawns);
 	hark_fd_close(&s->epoll);
 	hark_fd_close(&s->member);
 	free(s);
@@ -574,6 +581,11 @@ void hark_sensors_free(struct hark_sensors *s)
 int hark_sensors_fd(const struct hark_sensors *s)
 {
 	return s->epoll;
+}
+
+int hark_sensors_spawns(const struct hark_sensors *s)
+{
+	return s->spawns;
 }
 
 int64_t hark_sensors_read(struct hark_sensors *s, void *buf, size_t size)

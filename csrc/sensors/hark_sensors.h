@@ -54,6 +54,9 @@ int hark_sensors_leave(struct hark_sensors *sensors, struct hark_err *err);
 /* For epoll or poll: readable when a ring has records. Owned by the object. */
 int hark_sensors_fd(const struct hark_sensors *sensors);
 
+/* The run's map of struct hark_spawn by thread id. Owned by the object. */
+int hark_sensors_spawns(const struct hark_sensors *sensors);
+
 /*
  * Copy whole records into buf, control ring first, without waiting. Bytes copied; 0 when there is
  * nothing. `size` must be at least twice HARK_KERNEL_REC_MAX.

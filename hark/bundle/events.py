@@ -12,7 +12,7 @@ __all__ = ["COMMON", "FIELDS", "Key", "Kind"]
 
 
 class Kind(IntEnum):
-    """Event kinds 1-31: recording (docs/spec/records.md, "Kinds")."""
+    """Event kinds (docs/spec/records.md, "Kinds"): 1-31 recording, 32-47 determinism."""
 
     RUN_START = 1
     RUN_END = 2
@@ -45,6 +45,8 @@ class Kind(IntEnum):
     WORKSPACE_START = 29
     WORKSPACE_CONTENT = 30
     SURROUNDINGS = 31
+    RANDOM = 32
+    SEED = 33
 
 
 class Key(IntEnum):
@@ -193,4 +195,6 @@ FIELDS: dict[Kind, dict[int, str]] = {
         10: "detail",
     },
     Kind.SURROUNDINGS: {4: "files", 5: "processors", 6: "machine", 7: "time_zone"},
+    Kind.RANDOM: {4: "source", 5: "calls", 6: "bytes", 7: "stream"},
+    Kind.SEED: {4: "kem", 5: "sealed", 6: "recipient"},
 }

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _PUBLIC_SIZE = 32
+_SEALING = "hark 2026-12 X25519 key of a signing key"
 
 
 class SigningKey:
@@ -89,6 +90,15 @@ class SigningKey:
     def sign(self, context: bytes, message: bytes) -> bytes:
         """Return the signature over ``context`` and ``message``."""
         return self._key.sign(context + message)
+
+    def sealing(self) -> bytes:
+        """Return the X25519 private key (32 bytes) of who holds this key (spec, "Sealed seeds").
+
+        Derived, so that a host has one secret to keep; one way, so that it gives nothing away.
+        """
+        from blake3 import blake3  # noqa: PLC0415 - verifying needs none of this
+
+        return blake3(self._key.private_bytes_raw(), derive_key_context=_SEALING).digest()
 
     def pem(self) -> bytes:
         """Return the PKCS #8 PEM form."""

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from hark.bundle.notes import Sealed
     from hark.bundle.reader import Bundle
 
-__all__ = ["KEM_X25519", "FileKey", "recipient", "unseal"]
+__all__ = ["KEM_X25519", "FileKey", "recipient", "unseal", "unwrap", "wrap"]
 
 KEM_X25519 = 0x0020  # RFC 9180, table 2
 _INFO = b"hark/recipient/2"
+_SEED_INFO = b"hark/seed/1"
 
 
 def _suite() -> Any:
@@ -74,6 +75,31 @@ def recipient(file_key: bytes, public: bytes) -> bytes:
         file_key, X25519PublicKey.from_public_bytes(public), info=_INFO
     )
     return sealed
+
+
+def wrap(secret: bytes, private: bytes) -> tuple[bytes, bytes]:
+    """Seal 32 bytes for the holder of ``private`` (X25519): its public key, and 80 bytes."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import (  # noqa: PLC0415 - slow
+        X25519PrivateKey,
+    )
+
+    public = X25519PrivateKey.from_private_bytes(private).public_key()
+    return public.public_bytes_raw(), _suite().encrypt(secret, public, info=_SEED_INFO)
+
+
+def unwrap(sealed: bytes, private: bytes) -> bytes | None:
+    """Return what ``wrap`` sealed, or None when it was for another key, or damaged."""
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - slow to import
+    from cryptography.hazmat.primitives.asymmetric.x25519 import (  # noqa: PLC0415
+        X25519PrivateKey,
+    )
+
+    key = X25519PrivateKey.from_private_bytes(private)
+    try:
+        secret: bytes = _suite().decrypt(sealed, key, info=_SEED_INFO)
+    except (InvalidTag, ValueError):
+        return None
+    return secret
 
 
 def _file_key(bundle: Bundle, private: bytes) -> FileKey:

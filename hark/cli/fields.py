@@ -20,7 +20,17 @@ __all__ = ["field_lines", "field_names", "json_item", "kind_name", "text_item"]
 
 _ADDRESSES = frozenset(("src", "dst", "address", "server", "answers"))
 _DIGESTS = frozenset(
-    ("digest", "policy_digest", "workspace_state", "upstream_ca", "certificate", "root")
+    (
+        "digest",
+        "policy_digest",
+        "workspace_state",
+        "upstream_ca",
+        "certificate",
+        "root",
+        "sealed",
+        "recipient",
+        "stream",
+    )
 )
 _DIGEST_AT = {"actor": 3, "entry": 5, "content": 2, "file": 2}  # where a list holds one
 _ONE_OF = {"entries": "entry", "contents": "content", "files": "file"}

@@ -60,6 +60,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="give the agent a terminal of its own",
     )
     tty.add_argument("--no-tty", dest="tty", action="store_false", help="pipes, also on a terminal")
+    add(
+        "--det",
+        choices=["auto", "light", "off"],
+        default="auto",
+        help="light: a replay has the same random numbers; auto: light where the kernel can",
+    )
     add("--dry-run", action="store_true", help="print what would be done, and do nothing")
     add(
         "--explain-paths",
@@ -122,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
 
 def prepare(args: argparse.Namespace, ahead: Ahead | None) -> Prepared:
     """Decide the run."""
+    from hark.policy.model import Determinism  # noqa: PLC0415 - as below
     from hark.recorder import prepare as room  # noqa: PLC0415 - while the kernel is probed
 
     options = room.RunOptions(
@@ -135,6 +142,7 @@ def prepare(args: argparse.Namespace, ahead: Ahead | None) -> Prepared:
         upstream_ca=Path(args.upstream_ca) if args.upstream_ca else None,
         tty=args.tty,
         limits=tuple(args.limit),
+        determinism=None if args.det == "auto" else Determinism(args.det),
     )
     return room.prepare(options, ahead=ahead)
 

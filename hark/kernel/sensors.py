@@ -107,6 +107,10 @@ class Sensors:
         """Return an epoll descriptor that is readable when records wait."""
         return int(lib.hark_sensors_fd(self._open()))
 
+    def spawns(self) -> int:
+        """Return the descriptor of the map of ``struct hark_spawn``; it stays this object's."""
+        return int(lib.hark_sensors_spawns(self._open()))
+
     def poll(self) -> list[KernelRecord]:
         """Return the records that wait, control records first; empty when there are none."""
         size = lib.hark_sensors_read(self._open(), self._buffer, len(self._buffer))
@@ -199,6 +203,10 @@ class NoSensors:
     def fileno(self) -> int:
         """Never readable."""
         return self._epoll.fileno()
+
+    def spawns(self) -> int:
+        """Return -1: there is no map."""
+        return -1
 
     def poll(self) -> list[KernelRecord]:
         """Return nothing."""

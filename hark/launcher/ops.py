@@ -53,6 +53,7 @@ __all__ = [
     "StageFile",
     "Stdio",
     "TmpFs",
+    "Trace",
     "Tree",
     "Tty",
     "UserNs",
@@ -84,6 +85,7 @@ class OpCode(IntEnum):
     LIMIT_V1 = 0x106
     USERNS = 0x107
     VIEW = 0x108
+    TRACE = 0x109
     HOSTNAME = 0x201
     ROOT = 0x202
     LINK = 0x203
@@ -118,6 +120,7 @@ class Flag(IntFlag):
     STAGED = 4
     NO_SOURCE = 8
     OPAQUE = 16
+    NOTIFY = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +298,16 @@ class UserNs(Op):
     owner: int
     uids: tuple[IdRange, ...]
     gids: tuple[IdRange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace(Op):
+    """The socket ``fd`` to hark-trace, which gives up all but the user namespace ``userns``."""
+
+    CODE: ClassVar[OpCode] = OpCode.TRACE
+    FORMAT: ClassVar[str] = "fu"
+    fd: int
+    userns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -570,6 +583,7 @@ OPS: tuple[type[Op], ...] = (
     LimitV1,
     UserNs,
     View,
+    Trace,
     Hostname,
     Root,
     Link,

@@ -19,6 +19,7 @@ from hark.launcher.ops import NO_INDEX, Flag, IdRange, Op
 from hark.launcher.resources import CGROUP_PREFIX, Enforced, Resources
 from hark.locations import RUNS, RUNTIME
 from hark.policy.environment import NAME_FOR_ROOT
+from hark.policy.model import Determinism
 
 if TYPE_CHECKING:
     from hark.launcher.host import HostFacts
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LAYERS",
+    "TRACER",
     "Downgrade",
     "GivenFile",
     "LaunchPlan",
@@ -38,6 +40,7 @@ __all__ = [
     "plan_notes",
 ]
 
+TRACER = "tracer-socket"  # the descriptor that leads hark-launch to hark-trace
 LAYERS = "layers"  # folder of the run's folder: 0 workspace, 1.. write paths
 _HOME = "home"
 _CONFIG = "/etc/hark"
@@ -113,6 +116,7 @@ class LaunchRequest:
     runs_dir: str = str(RUNS)
     scratch: str = str(RUNTIME)
     allow_downgrades: tuple[str, ...] = ()
+    determinism: Determinism = Determinism.OFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +351,8 @@ def _host_side(b: _Builder) -> None:
         who, recorder = b.request.person, b.request.slot.recorder
         uids, gids = IdRange(who.uid, recorder, 1), IdRange(who.gid, recorder, 1)
         b.ops.append(ops.View(owner=b.request.slot.owner, uids=(uids,), gids=(gids,)))
+    if b.request.determinism is not Determinism.OFF:
+        b.ops.append(ops.Trace(fd=b.fd(TRACER), userns=0))
 
 
 def _root(b: _Builder) -> None:
@@ -541,15 +547,18 @@ def _agent(b: _Builder) -> None:
     b.ops += _landlock(b)
     b.ops += [
         ops.Env(strings=tuple(name + b"=" + value for name, value in r.env)),
-        ops.Seccomp(blob=_filter(r)),
+        _filter(r),
         ops.Exec(file=r.file, argv=r.argv),
     ]
 
 
-def _filter(request: LaunchRequest) -> bytes:
+def _filter(request: LaunchRequest) -> Op:
+    blob, flags = request.seccomp, Flag.NONE
     if request.workspace_mode == "direct":
-        return seccomp.prepend(seccomp.DIRECT, request.seccomp)
-    return request.seccomp
+        blob = seccomp.prepend(seccomp.DIRECT, blob)
+    if request.determinism is not Determinism.OFF:
+        blob, flags = seccomp.listen(blob), Flag.NOTIFY
+    return ops.Seccomp(blob=blob, flags=flags)
 
 
 def _landlock(b: _Builder) -> list[Op]:

@@ -27,10 +27,12 @@ from hark.locations import libexec
 __all__ = [
     "DENY",
     "DIRECT",
+    "NOTIFY",
     "Condition",
     "Deny",
     "compile_filter",
     "digest",
+    "listen",
     "load_filter",
     "prepend",
 ]
@@ -41,6 +43,7 @@ _DIGEST = 16
 _ARCH = 0xC000003E  # AUDIT_ARCH_X86_64
 _X32_BIT = 0x40000000
 _LOW32 = 0xFFFFFFFF
+_USER_NOTIF = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
 
 # x86-64 of Linux 6.18. The generic numbers from 424 on are the same on all architectures.
 LAST_KNOWN = 469  # file_setattr
@@ -77,6 +80,14 @@ class Deny:
     errno: int
     when: tuple[Condition, ...] = ()
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """One call, by number, that is handed to whoever holds the filter's listener."""
+
+    call: int
+    name: str
 
 
 def _all(calls: str, code: int, reason: str) -> tuple[Deny, ...]:
@@ -199,6 +210,10 @@ DIRECT: tuple[Deny, ...] = (
 )
 
 
+# What hark-trace answers for the agent: calls whose answer must be the same in another execution.
+NOTIFY: tuple[Notify, ...] = (Notify(318, "getrandom"),)
+
+
 def digest(rules: tuple[Deny, ...] = DENY) -> bytes:
     """Name this rule list, 16 bytes; equal lists give equal programs for one libseccomp."""
     return blake3(repr((rules, LAST_KNOWN, HOLE)).encode()).digest(_DIGEST)
@@ -278,6 +293,20 @@ def prepend(rules: tuple[Deny, ...], program: bytes) -> bytes:
     out = [step for rule in rules for step in _tests(rule)]
     skip = [(0x20, 0, 0, 4), (0x15, 1, 0, _ARCH), (0x05, 0, 0, len(out))]  # foreign: to program
     return b"".join(struct.pack("=HBBI", *step) for step in (*skip, *out)) + program
+
+
+def listen(program: bytes, calls: tuple[Notify, ...] = NOTIFY) -> bytes:
+    """Return ``program`` with ``calls`` handed to a listener before it decides. Pure.
+
+    None of them may be in the deny list: this program's word comes first, and only once.
+    """
+    load, jeq = 0x20, 0x15
+    out = [(load, 0, 0, 0)]
+    for at, one in enumerate(calls):
+        out.append((jeq, len(calls) - at, 0, one.call))
+    over = (0x05, 0, 0, 1)  # none of them: behind the refusal
+    steps = [(load, 0, 0, 4), (jeq, 0, len(out) + 2, _ARCH), *out, over, (0x06, 0, 0, _USER_NOTIF)]
+    return b"".join(struct.pack("=HBBI", *step) for step in steps) + program
 
 
 def _tests(rule: Deny) -> list[tuple[int, int, int, int]]:

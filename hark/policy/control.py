@@ -15,7 +15,7 @@ import socket
 import struct
 import time
 from array import array
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
@@ -32,6 +32,7 @@ __all__ = [
     "DialStatus",
     "Dialed",
     "Dns",
+    "Draws",
     "Durable",
     "Exe",
     "ExitCause",
@@ -54,11 +55,16 @@ __all__ = [
     "Received",
     "Sealed",
     "SealedFlag",
+    "Seed",
     "Sign",
     "Signal",
     "Signed",
     "SignerReady",
     "Started",
+    "Unwrap",
+    "Unwrapped",
+    "Wrap",
+    "Wrapped",
     "pack",
     "socket_pair",
     "unpack",
@@ -100,6 +106,12 @@ class MsgType(IntEnum):
     SIGN = 140
     SIGNED = 141
     SIGNER_READY = 142
+    WRAP = 143
+    WRAPPED = 144
+    UNWRAP = 145
+    UNWRAPPED = 146
+    DRAWS = 160
+    SEED = 180
 
 
 class DialStatus(IntEnum):
@@ -158,6 +170,7 @@ class ExitCause(IntEnum):
     LAUNCHER = 7
     LIMIT = 8
     METER = 9
+    TRACER = 10
 
 
 class Over(IntEnum):
@@ -488,6 +501,74 @@ class SignerReady(Message):
     public_key: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Wrap(Message):
+    """Seal 32 bytes for who holds the signing key. Once, before the first ``Sign``."""
+
+    TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.WRAP,)
+    LAYOUT: ClassVar[str] = "32s"
+    STRUCT: ClassVar[str] = "hark_msg_wrap"
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped(Message):
+    """``err`` 0: ``sealed`` opens with the private key of ``recipient`` (X25519)."""
+
+    TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.WRAPPED,)
+    LAYOUT: ClassVar[str] = "I4x32s80s"
+    STRUCT: ClassVar[str] = "hark_msg_wrapped"
+    err: int
+    recipient: bytes
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrap(Message):
+    """Open what another signer sealed. Once, before the first ``Sign``."""
+
+    TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.UNWRAP,)
+    LAYOUT: ClassVar[str] = "80s"
+    STRUCT: ClassVar[str] = "hark_msg_unwrap"
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrapped(Message):
+    """``err`` EKEYREJECTED: it was sealed for another key."""
+
+    TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.UNWRAPPED,)
+    LAYOUT: ClassVar[str] = "I4x32s"
+    STRUCT: ClassVar[str] = "hark_msg_unwrapped"
+    err: int
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Seed(Message):
+    """The run's randomness. Descriptor: the map of ``struct hark_spawn``, where there is one."""
+
+    TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.SEED,)
+    LAYOUT: ClassVar[str] = "32s"
+    STRUCT: ClassVar[str] = "hark_msg_seed"
+    seed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Draws(Message):
+    """What the thread of ``path`` has drawn in all; ids are 0 where no thread is known."""
+
+    TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.DRAWS,)
+    LAYOUT: ClassVar[str] = "QQQQII"
+    STRUCT: ClassVar[str] = "hark_msg_draws"
+    path: int
+    calls: int
+    bytes: int
+    start_ns: int
+    tgid: int
+    tid: int
+
+
 CLASSES: tuple[type[Message], ...] = (
     Plain,
     NetReady,
@@ -511,12 +592,19 @@ CLASSES: tuple[type[Message], ...] = (
     Sign,
     Signed,
     SignerReady,
+    Wrap,
+    Wrapped,
+    Unwrap,
+    Unwrapped,
+    Seed,
+    Draws,
 )
 _BY_TYPE = {kind: cls for cls in CLASSES for kind in cls.TYPES}
 _HEAD = struct.Struct("=HHIQ")
 _TEXT = frozenset({"what", "hint", "qname", "rule"})  # str in Python, zero-filled in C
 _TRIMMED = frozenset({"path", "pem"})  # bytes in Python, zero-filled in C
 _FDS_MAX = 16  # HARK_CHAN_FDS
+SECRET_BYTES = 32  # HARK_MSG_SECRET
 _PACKET_MAX = 8192
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "CompiledHost",
     "CompiledPolicy",
     "CompiledSecret",
+    "Determinism",
     "Forward",
     "Host",
     "Limits",
@@ -48,6 +50,15 @@ TABLE_VERSION = 2  # raised when the meaning of CompiledHost or CompiledSecret c
 HEX = "0123456789abcdef"
 
 Workspace = Literal["overlay", "direct"]
+
+
+class Determinism(StrEnum):
+    """What a run does so that another execution is the same (docs/spec/replay.md, "Modes")."""
+
+    OFF = "off"
+    LIGHT = "light"
+
+
 Tier = Literal["record", "contain", "full"]
 TIERS: tuple[Tier, ...] = ("record", "contain", "full")  # weakest first
 

@@ -37,6 +37,7 @@ _CAUSES: dict[int, str] = {
     ExitCause.SIGNER: "signer-died",
     ExitCause.INIT: "init-died",
     ExitCause.METER: "meter-died",
+    ExitCause.TRACER: "tracer-died",
 }
 _LOSSES = {
     "conns_unattributed": "connections whose connect the kernel did not report",
@@ -49,13 +50,14 @@ _NAMES = {
     "mediator-died": "the mediator",
     "broker-died": "the broker",
     "signer-died": "the signer",
+    "tracer-died": "the tracer",
     "init-died": "the init of the run",
     "launcher-died": "hark-launch",
     "meter-died": "the meter of the run's limits",
 }
 _LIMIT = "limit-"
 _SIGKILL = 9
-_SERVICES = frozenset({"mediator-died", "broker-died", "signer-died"})
+_SERVICES = frozenset({"mediator-died", "broker-died", "signer-died", "tracer-died"})
 _DEATHS = frozenset(f"{_NAMES[reason]} died" for reason in _SERVICES)
 
 

@@ -121,6 +121,7 @@ class Replay:
     and stderr are shown. ``keep``: whether the bundle goes to the run's destination. ``bundle``:
     set when the run begins, a descriptor of the bundle, which outlives the run. ``start``: what the
     writable folders held when this was recorded, when they still do; empty: they are listed anew.
+    ``sealed_seed``: the recording's; ``has_seed``: set when it could be opened.
     """
 
     player: Player
@@ -129,6 +130,8 @@ class Replay:
     parent: str
     keep: bool
     bundle: int = -1
+    sealed_seed: bytes | None = None
+    has_seed: bool = False
     start: tuple[Written, ...] = ()
 
 
@@ -164,6 +167,7 @@ class SessionInputs:
     written: tuple[Written, ...] = ()
     contents: Contents = field(default_factory=Contents)
     children: Children = field(default_factory=Children)
+    tracer: Channel | None = None
     player: Player | None = None
     sealed: int = control.SealedFlag.PUBLISH
     proxy: str | None = None

@@ -158,6 +158,7 @@ class Merger:
             mediator.Refused: self._refused,
             mediator.ExchangeEnd: self._end,
             control.Dns: self._dns,
+            control.Draws: self._draws,
             _Dial: self._dial,
             _Ready: self._ready,
         }
@@ -192,6 +193,10 @@ class Merger:
     def take_dns(self, message: control.Dns, now_ns: int) -> None:
         """Take one answered question from the broker."""
         self._in_order("broker", _Item(message, message.boot_ns, now_ns, _RECORD_BYTES))
+
+    def take_draws(self, message: control.Draws, now_ns: int) -> None:
+        """Take what one thread has drawn of the run's randomness; they come at the end."""
+        self._in_order("tracer", _Item(message, now_ns, now_ns, _RECORD_BYTES))
 
     def take_dial(self, message: control.DialEvent, ident: int, now_ns: int) -> None:
         """Take a dial's intent, which asks for write-ahead, or its result."""
@@ -528,6 +533,13 @@ class Merger:
             self._resolved.move_to_end(raw)
         while len(self._resolved) > limits.RECORDER_MAX_RESOLVED:
             self._resolved.popitem(last=False)
+
+    def _draws(self, item: _Item) -> Iterator[Merged]:
+        message: control.Draws = item.record
+        task = kernel.Task(message.tgid, message.tid, message.start_ns)
+        actor = self._processes.actor(task) if message.tgid else None
+        payload = translate.draws(message) | ({1: actor.value()} if actor else {})
+        yield Merged(Kind.RANDOM, item.boot_ns, translate.compact(payload))
 
     def _dial(self, item: _Item) -> Iterator[Merged]:
         message, ident = item.record.message, item.record.ident

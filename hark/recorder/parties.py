@@ -17,12 +17,15 @@ from hark import limits
 from hark.errors import AlreadyTold, HarkError, InputError, LaunchError
 from hark.launcher import trust
 from hark.launcher.ids import Slot, claim_slot
+from hark.launcher.plan import TRACER
 from hark.locations import HOST_KEY
 from hark.mediator.config import config_of
 from hark.mediator.process import MediatorProcess
 from hark.policy import control
 from hark.policy.control import Channel, MsgType
+from hark.policy.model import Determinism
 from hark.recorder.ahead import Ahead
+from hark.trace.process import TracerProcess
 
 if TYPE_CHECKING:
     import socket
@@ -42,24 +45,49 @@ class Parties:
     broker: Channel
     signer: Channel
     mediator: MediatorProcess
+    tracer: TracerProcess | None
     pids: dict[str, int]
     pidfds: dict[str, int]
+    _public: bytes = b""
 
     def public_key(self) -> bytes:
         """Wait for the signer to have loaded its key; return whose heads it will sign."""
+        if self._public:
+            return self._public
         try:
             ready, _ = self.signer.expect(control.SignerReady, limits.SESSION_CONTROL_WAIT_S)
         except control.PeerClosed:
             self.explain(wait=True)
             raise LaunchError("the run cannot be signed", "the signer closed its socket") from None
-        return ready.public_key
+        self._public = ready.public_key
+        return self._public
+
+    def descriptors(self) -> dict[str, int]:
+        """Return what the launch plan names of them: who is watched, and the way to hark-trace."""
+        return self.pidfds | ({TRACER: self.tracer.launch} if self.tracer is not None else {})
+
+    def wrap(self, seed: bytes) -> control.Wrapped:
+        """Seal the run's seed for the holder of the signing key."""
+        self.signer.send(control.Wrap(seed))
+        sealed, _ = self.signer.expect(control.Wrapped, limits.SESSION_CONTROL_WAIT_S)
+        if sealed.err:
+            raise LaunchError("the run's seed cannot be sealed", os.strerror(sealed.err))
+        return sealed
+
+    def unwrap(self, sealed: bytes) -> bytes | None:
+        """Open a recorded seed; None when it was sealed for another key."""
+        self.signer.send(control.Unwrap(sealed))
+        opened, _ = self.signer.expect(control.Unwrapped, limits.SESSION_CONTROL_WAIT_S)
+        return None if opened.err else opened.secret
 
     def explain(self, *, wait: bool = False) -> None:
         """Raise what is wrong when a party has failed: whatever was met after that follows from it.
 
         ``wait``: the signer is known to be ending. Returns when nobody has failed.
         """
-        for name in ("signer", "broker", "mediator"):
+        for name in ("signer", "broker", "mediator", "tracer"):
+            if name not in self.pids:
+                continue
             flags = os.WEXITED | os.WNOWAIT | (0 if wait and name == "signer" else os.WNOHANG)
             try:
                 ended = os.waitid(os.P_PID, self.pids[name], flags)
@@ -107,8 +135,13 @@ def begin(run: Prepared, ahead: Ahead | None = None, *, is_replay: bool = False)
         undo.callback(mediator.close)
         from_mediator.close()
         pids = {"broker": broker_pid, "signer": signer_pid, "mediator": mediator.pid}
+        tracer = None
+        if run.determinism is not Determinism.OFF:
+            tracer = TracerProcess(slot.tracer, slot.tracer)
+            undo.callback(tracer.close)
+            pids["tracer"] = tracer.pid
         pidfds = {name: os.pidfd_open(pid) for name, pid in pids.items()}
-        parties = Parties(broker, signer, mediator, pids, pidfds)
+        parties = Parties(broker, signer, mediator, tracer, pids, pidfds)
         return Begun(slot, ahead, parties, undo.pop_all())
 
 
@@ -133,6 +166,8 @@ def _broker(
 def _signer(sock: socket.socket, run: Prepared, slot: Slot) -> None:
     """Be the signer."""
     import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: PLC0415 - only here
+    import cryptography.hazmat.primitives.asymmetric.x25519  # noqa: PLC0415
+    import cryptography.hazmat.primitives.hpke  # noqa: PLC0415
     import cryptography.hazmat.primitives.serialization  # noqa: F401, PLC0415 - so that it is checked
 
     from hark.recorder import signer  # noqa: PLC0415

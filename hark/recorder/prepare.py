@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from ulid import ULID
 
 from hark import limits
-from hark.errors import InputError, LaunchError
+from hark.errors import InputError, KernelUnsupported, LaunchError
 from hark.launcher import grants, trust
 from hark.locations import SYSTEM_POLICY
 from hark.policy.compile import compile_policy, compile_redirects
 from hark.policy.environment import agent_environment, expand_path
 from hark.policy.layers import load_policy
-from hark.policy.model import TIERS
+from hark.policy.model import TIERS, Determinism
 from hark.policy.parse import parse_limit
 from hark.policy.person import Person, find_person
 from hark.policy.privileges import acting_as
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["TIER", "Destination", "Paths", "Prepared", "RunOptions", "prepare"]
 
 TIER: Tier = "contain"  # what a run of this version is at most
+# Who draws is known by the kernel sensors, and the answer is given through seccomp.
+_LIGHT_NEEDS = ("seccomp-notify", "cgroup2", "btf", "bpf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class RunOptions:
     upstream_ca: Path | None = None
     tty: bool | None = None
     limits: tuple[str, ...] = ()  # NAME=VALUE
+    determinism: Determinism | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,7 @@ class Prepared:
     tty: bool
     development: bool
     created_unix_ns: int
+    determinism: Determinism = Determinism.OFF
 
 
 def prepare(
@@ -137,6 +141,7 @@ def prepare(
         upstream_ca = read_roots(options.upstream_ca)
         extra_ca = read_roots(extra_ca_path(policy, person))
         key_fd = open_key(options.key)
+    capabilities = ahead.capabilities() if ahead is not None else probed()
     return Prepared(
         run=run,
         command=options.command,
@@ -150,12 +155,13 @@ def prepare(
         upstream_ca=upstream_ca,
         extra_ca=extra_ca,
         proxy_auth=load_proxy_auth(policy.policy.way_out, outer),
-        capabilities=ahead.capabilities() if ahead is not None else probed(),
+        capabilities=capabilities,
         destination=destination,
         key_fd=key_fd,
         tty=wants_tty(options.tty),
         development=development,
         created_unix_ns=time.time_ns(),
+        determinism=determinism_of(options.determinism, capabilities),
     )
 
 
@@ -164,6 +170,20 @@ def probed() -> Capabilities:
     from hark.kernel.probe import probe  # noqa: PLC0415 - a run has it done ahead
 
     return probe()
+
+
+def determinism_of(asked: Determinism | None, capabilities: Capabilities) -> Determinism:
+    """Return the mode: as asked for, else what this kernel can do."""
+    lacking = [name for name in _LIGHT_NEEDS if not capabilities.has(name)]
+    if asked is None:
+        return Determinism.OFF if lacking else Determinism.LIGHT
+    if asked is not Determinism.OFF and lacking:
+        raise KernelUnsupported(
+            f"--det={asked.value} is not possible here",
+            f"{lacking[0]}: {capabilities.why_not(lacking[0])}",
+            "--det=off records without it; its replays have other random numbers",
+        )
+    return asked
 
 
 def working_folder(person: Person) -> str:

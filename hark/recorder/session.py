@@ -105,7 +105,10 @@ class Session:
         self._relay: Relay | None = None
         self._phase = _Phase.RUNNING
         self._deadline_ns = 0
-        self._undrained = {"mediator-died", "broker-died"}  # by what their end would be
+        # By what their end would be.
+        self._undrained = {"mediator-died", "broker-died"}
+        if inputs.tracer is not None:
+            self._undrained.add("tracer-died")
         self._launch_alive = True
         self._writable = True
         self._end = Ending(limits=inputs.limits)
@@ -193,6 +196,8 @@ class Session:
             (self._in.sensors, _nothing),  # read in every turn
             (self._in.packets, _nothing),
         ]
+        if self._in.tracer is not None:
+            watch.append((self._in.tracer, self._on_tracer))
         for source, callback in watch:
             self._selector.register(source.fileno(), selectors.EVENT_READ, callback)
         for channel in (self._in.launch, self._in.mediator, self._in.broker, self._in.signer):
@@ -365,6 +370,19 @@ class Session:
                 case _:
                     raise PeerBroken(f"{type(got.msg).__name__} message from the broker")
 
+    def _on_tracer(self) -> None:
+        if self._in.tracer is None:
+            return
+        for got in self._messages(self._in.tracer, "tracer-died"):
+            got.close()
+            match got.msg:
+                case control.Draws():
+                    self._merger.take_draws(got.msg, self._clock())
+                case Plain(type=MsgType.DRAINED):
+                    self._undrained.discard("tracer-died")
+                case _:
+                    raise PeerBroken(f"{type(got.msg).__name__} message from hark-trace")
+
     def _on_signer(self) -> None:
         # The writer reads answers itself, while it waits for them: what is left is end of file.
         try:
@@ -510,7 +528,9 @@ class Session:
             return
         self._phase = _Phase.DRAINING
         self._deadline_ns = self._clock() + limits.SESSION_DRAIN_WAIT_NS
-        services = (("broker-died", self._in.broker), ("mediator-died", self._in.mediator))
+        services = [("broker-died", self._in.broker), ("mediator-died", self._in.mediator)]
+        if self._in.tracer is not None:
+            services.append(("tracer-died", self._in.tracer))
         for reason, channel in services:
             if reason in self._undrained:
                 with contextlib.suppress(PeerClosed):
@@ -641,6 +661,8 @@ class Session:
         self._bulk.close()
         self._urgent.close()
         self._selector.close()
+        if self._in.tracer is not None:
+            self._in.tracer.close()
         for peer in (self._in.mediator, self._in.broker, self._in.signer, self._in.launch):
             peer.close()  # which ends the three services
         self._in.children.wait()

@@ -4,6 +4,9 @@ Forked by the command line, it loads the key, gives up root and the network, and
 HARK_MSG_SIGN until end of file. Rules: it reads nothing but those messages and the key; the key
 never leaves it; a recorder that was taken over can at most sign further, growing heads of the run
 that it records, and none after the final one.
+
+It also seals the run's seed for the holder of the key, and opens the one of a recording that is
+replayed: each once, before the first head, so before the agent exists.
 """
 
 from __future__ import annotations
@@ -18,9 +21,21 @@ from hark import limits
 from hark.bundle.faults import Broken
 from hark.bundle.format import Head
 from hark.bundle.keys import SigningKey, host_key
+from hark.bundle.sealing import unwrap, wrap
 from hark.errors import HarkError, InputError
 from hark.policy import privileges
-from hark.policy.control import Channel, PeerBroken, PeerClosed, Sign, Signed, SignerReady
+from hark.policy.control import (
+    Channel,
+    PeerBroken,
+    PeerClosed,
+    Sign,
+    Signed,
+    SignerReady,
+    Unwrap,
+    Unwrapped,
+    Wrap,
+    Wrapped,
+)
 
 if TYPE_CHECKING:
     import socket
@@ -29,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["HeadRule", "KeySource", "main"]
 
 SIGNATURE_SIZE = 64
+SECRET_SIZE, SEALED_SIZE, PUBLIC_SIZE = 32, 80, 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +96,31 @@ class HeadRule:
         )
 
 
+@dataclass(slots=True)
+class SecretRule:
+    """The run's seed is sealed once and a recorded one opened once, before anything is signed."""
+
+    did_wrap: bool = False
+    did_unwrap: bool = False
+
+    def wrapped(self, heads: HeadRule, key: SigningKey, secret: bytes) -> Wrapped:
+        """Seal a seed."""
+        if self.did_wrap or heads.last is not None:
+            return Wrapped(errno.EPERM, bytes(PUBLIC_SIZE), bytes(SEALED_SIZE))
+        self.did_wrap = True
+        return Wrapped(0, *wrap(secret, key.sealing()))
+
+    def unwrapped(self, heads: HeadRule, key: SigningKey, sealed: bytes) -> Unwrapped:
+        """Open a seed."""
+        if self.did_unwrap or heads.last is not None:
+            return Unwrapped(errno.EPERM, bytes(SECRET_SIZE))
+        self.did_unwrap = True
+        secret = unwrap(sealed, key.sealing())
+        if secret is None or len(secret) != SECRET_SIZE:
+            return Unwrapped(errno.EKEYREJECTED, bytes(SECRET_SIZE))
+        return Unwrapped(0, secret)
+
+
 def main(sock: socket.socket, source: KeySource, *, uid: int, gid: int) -> NoReturn:
     """Be the signer. Call it in a child right after fork, as root; it never returns.
 
@@ -107,6 +148,7 @@ def serve(channel: Channel, key: SigningKey) -> None:
     """Say who signs, then answer until the recorder closes its end. Returns at end of file."""
     channel.send(SignerReady(key.public))
     rule = HeadRule()
+    secrets = SecretRule()
     while True:
         try:
             got = channel.recv(None)
@@ -115,9 +157,15 @@ def serve(channel: Channel, key: SigningKey) -> None:
         if got is None:
             continue
         got.close()
-        if not isinstance(got.msg, Sign):
-            raise PeerBroken(f"{type(got.msg).__name__} message to the signer")
-        channel.send(answer(rule, key, got.msg.statement), ident=got.ident)
+        match got.msg:
+            case Sign():
+                channel.send(answer(rule, key, got.msg.statement), ident=got.ident)
+            case Wrap():
+                channel.send(secrets.wrapped(rule, key, got.msg.secret), ident=got.ident)
+            case Unwrap():
+                channel.send(secrets.unwrapped(rule, key, got.msg.sealed), ident=got.ident)
+            case _:
+                raise PeerBroken(f"{type(got.msg).__name__} message to the signer")
 
 
 def answer(rule: HeadRule, key: SigningKey, statement: bytes) -> Signed:

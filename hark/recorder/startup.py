@@ -29,6 +29,7 @@ import blake3
 from hark import __version__, limits
 from hark.bundle.events import Kind
 from hark.bundle.format import Header
+from hark.bundle.sealing import KEM_X25519
 from hark.bundle.writer import BundleWriter, create
 from hark.errors import HarkError, KernelUnsupported, RecordingFailed
 from hark.kernel.nflog import Reader
@@ -50,11 +51,11 @@ from hark.launcher.process import Launcher
 from hark.launcher.seccomp import load_filter
 from hark.launcher.sources import open_sources
 from hark.locations import RUNS
-from hark.policy import privileges
+from hark.policy import control, privileges
 from hark.policy.control import ExitCause, MsgType, Plain, SealedFlag
 from hark.policy.environment import CA_PATH, ca_bind_targets
 from hark.policy.java_store import java_store
-from hark.policy.model import Limits
+from hark.policy.model import Determinism, Limits
 from hark.recorder.children import Children
 from hark.recorder.contents import Contents
 from hark.recorder.notice import printable
@@ -86,6 +87,7 @@ _WATCHED = (
     WatchedProcess("broker", ExitCause.BROKER),
     WatchedProcess("signer", ExitCause.SIGNER),
 )
+_TRACER = WatchedProcess("tracer", ExitCause.TRACER)
 _SENSORS = "sensors"  # as `hark doctor` calls them
 _NO_SENSORS = "no processes, sockets and system calls on record; exchanges without an owner"
 _WINSIZE = struct.Struct("=HHHH")
@@ -121,7 +123,7 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
         start = _Start(_known_start(plan, replay), _keeps(replay))
         start.begin(run, plan, given, folder, undo)
         streams = _streams(run, replay)
-        fds = given | streams.given | parties.pidfds
+        fds = given | streams.given | parties.descriptors()
         launcher = Launcher.start(plan, fds)
         undo.callback(launcher.close)
         try:
@@ -138,9 +140,9 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
         resolver = [network.udp4, network.udp6, network.dns4, network.dns6]
         parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=resolver)
         start.finish(undo)
-        lost = (*plan.downgrades, *lost)
         starts = _starts(run, slot, plan, state=start.state, written=start.written, replay=replay)
-        writer = _begin_bundle(run, bundle, parties, lost, starts)
+        starts += _seeded(parties, sensors, replay)
+        writer = _begin_bundle(run, bundle, parties, (*plan.downgrades, *lost), starts)
         _close_given(fds, network)
         _give_up_root(slot)
         undo.pop_all()
@@ -154,6 +156,7 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
                 mediator=parties.mediator.control,
                 broker=parties.broker,
                 signer=parties.signer,
+                tracer=parties.tracer.control if parties.tracer is not None else None,
                 ring=parties.mediator.ring,
                 sensors=sensors,
                 packets=Reader(network.nflog),
@@ -242,7 +245,8 @@ def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
             GivenFile(t.path, ca_pem if t.form == "pem" else java_store(ca_pem)) for t in targets
         ),
         tty=_terminal_size() if run.tty else None,
-        watched=_WATCHED,
+        watched=_WATCHED if run.determinism is Determinism.OFF else (*_WATCHED, _TRACER),
+        determinism=run.determinism,
         destination=run.destination.name or None,  # a replay may keep no bundle
         allow_downgrades=policy.allow_downgrades,
     )
@@ -440,6 +444,26 @@ def _starts(
     return [(Kind.RUN_START, start), *((Kind.WORKSPACE_START, _held(item)) for item in written)]
 
 
+def _seeded(
+    parties: Parties, sensors: Sensors | NoSensors, replay: Replay | None
+) -> list[tuple[Kind, dict[int, Any]]]:
+    """Give hark-trace the run's seed, and return the event that keeps it, sealed.
+
+    A replay has the seed of its recording, where the signing key can open it.
+    """
+    if parties.tracer is None:
+        return []
+    parties.public_key()
+    seed = None
+    if replay is not None and replay.sealed_seed is not None:
+        seed = parties.unwrap(replay.sealed_seed)
+        replay.has_seed = seed is not None
+    seed = seed or os.urandom(control.SECRET_BYTES)
+    sealed = parties.wrap(seed)
+    parties.tracer.seed(seed, sensors.spawns())
+    return [(Kind.SEED, {4: KEM_X25519, 5: sealed.sealed, 6: sealed.recipient})]
+
+
 def _held(layer: Written) -> dict[int, Any]:
     """Return the payload of workspace_start (docs/spec/records.md, kind 29)."""
     size = os.fstat(layer.manifest).st_size
@@ -460,7 +484,7 @@ def _run_start(run: Prepared, slot: Slot, workspace: bytes | None) -> dict[int, 
             8: [list(pair) for pair in run.environment],
             9: {name: caps[name] for name in sorted(caps, key=lambda n: (len(n), n))},
             10: "contain",
-            11: "off",
+            11: run.determinism.value,
             12: [[r.host, f"{_shown(r.address)}:{r.port}"] for r in run.redirects],
             13: [run.person.uid, run.person.gid, run.person.name],
             14: slot.base,

@@ -301,3 +301,9 @@ def dial(message: control.DialEvent, names: Names) -> Payload:
 
 
 _DIAL_STATUS = {int(status): status.name.lower() for status in control.DialStatus}
+
+
+def draws(message: control.Draws) -> Payload:
+    """What a thread has drawn: ``random``. Without a stream of its own where it had no path."""
+    stream = message.path.to_bytes(8, "big") if message.path else None
+    return compact({4: "getrandom", 5: message.calls, 6: message.bytes, 7: stream})

@@ -78,6 +78,8 @@ _IGNORED = frozenset(
         Kind.WORKSPACE_START,
         Kind.WORKSPACE_CONTENT,
         Kind.SURROUNDINGS,
+        Kind.RANDOM,
+        Kind.SEED,
     )
 )
 # Kinds of streams that run beside the mediator's: a request without a body waits over these.

@@ -7,6 +7,7 @@ stay in the bundle; only where they stand is kept.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from ulid import ULID
 
 from hark import limits
 from hark.bundle.events import Key, Kind
+from hark.bundle.sealing import KEM_X25519
 from hark.bundle.verify import Verdict
 from hark.errors import BundleInvalid, InputError
 from hark.policy.control import PlayFlag, PlayWhat
@@ -113,6 +115,8 @@ class Parent:
     held: list[Held] = field(default_factory=list)
     stdin: list[bytes | BlobRef] = field(default_factory=list)
     stdin_ended: bool = False
+    sealed_seed: bytes | None = None
+    draws: Counter[bytes] = field(default_factory=Counter)
     is_complete: bool = False
 
     _known: dict[int, Identity] = field(default_factory=dict)
@@ -212,6 +216,8 @@ class _Reading:
             Kind.DELIVERY: self._delivery,
             Kind.TRAILERS: self._trailers,
             Kind.END: self._end,
+            Kind.SEED: self._seed,
+            Kind.RANDOM: self._random,
         }
         self.names: set[str] = set()
 
@@ -277,6 +283,13 @@ class _Reading:
         expects = fields.get(b"expect", b"").lower() == b"100-continue"
         number = p[Key.EXCHANGE]
         self.parent.scripts[number] = Script(number, p.get(6, b""), expects)
+
+    def _seed(self, _seq: int, p: dict[int, Any]) -> None:
+        if p.get(4) == KEM_X25519 and isinstance(p.get(5), bytes):
+            self.parent.sealed_seed = p[5]
+
+    def _random(self, _seq: int, p: dict[int, Any]) -> None:
+        self.parent.draws[p.get(7, b"")] += p[6]
 
     def _script(self, p: dict[int, Any]) -> Script | None:
         return self.parent.scripts.get(p.get(Key.EXCHANGE, 0))

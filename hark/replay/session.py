@@ -8,11 +8,14 @@ Rules: verified first; nothing is ever dialled; the person's files are not touch
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from hark.bundle.events import Kind
 from hark.bundle.reader import Bundle
 from hark.errors import LaunchError
+from hark.policy.model import Determinism
 from hark.recorder import startup as runs
 from hark.recorder.inputs import Replay
 from hark.replay import startup
@@ -33,9 +36,11 @@ if TYPE_CHECKING:
     from hark.replay.startup import ReplayOptions
     from hark.replay.verdict import Divergence, Verdict
 
-__all__ = ["MODE", "Outcome", "replay"]
+__all__ = ["Outcome", "replay"]
 
-MODE = "light, untraced: the agent's clock and randomness are real"
+UNTRACED = "untraced: the agent's clock and randomness are real"
+NEW_SEED = "light: the agent's clock and randomness are real"
+SEEDED = "light: the agent's randomness is the recorded, its clock is real"
 _ORDERLY = ("exited", "replay-diverged")
 
 
@@ -50,6 +55,7 @@ class Outcome:
     live: HarkError | None
     prefix: bool
     result: RunResult
+    mode: str = UNTRACED
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -68,7 +74,7 @@ class Outcome:
             claim = f"REPLAY-DIVERGED at action {self.verdict.actions + 1}"
         if self.equal and self.prefix:
             claim += " (the recorded prefix)"
-        return f"{claim}  [{MODE}]"
+        return f"{claim}  [{self.mode}]"
 
     def lines(self) -> list[str]:
         """Return everything for a person, escaped."""
@@ -82,7 +88,7 @@ class Outcome:
         return self.verdict.to_json() | {
             "verdict": self.first_line().partition("  [")[0],
             "equal": self.equal,
-            "mode": MODE,
+            "mode": self.mode,
             "prefix": self.prefix,
             "stopped": _plain(self.live) if self.live is not None else None,
             "replay_notes": self.notes,
@@ -119,6 +125,31 @@ def _first(parent: Parent, child: Bundle, left: Sequence[Entry]) -> Divergence |
     return None
 
 
+def _mode(determinism: Determinism, *, has_seed: bool) -> str:
+    if determinism is Determinism.OFF:
+        return UNTRACED
+    return SEEDED if has_seed else NEW_SEED
+
+
+def draws_of(bundle: Bundle) -> Counter[bytes]:
+    """Return how many random bytes each stream gave; without a name, those of the rest."""
+    found: Counter[bytes] = Counter()
+    for event in bundle.events(Kind.RANDOM):
+        if event.payload is not None:
+            found[event.payload.get(7, b"")] += event.payload[6]
+    return found
+
+
+def draw_notes(recorded: Counter[bytes], now: Counter[bytes]) -> list[str]:
+    """Say that threads have drawn more or less than recorded: from there their numbers differ."""
+    differ = sum(recorded[stream] != now[stream] for stream in recorded.keys() | now.keys())
+    if not differ:
+        return []
+    threads = "a thread has" if differ == 1 else f"{differ} threads have"
+    total = f"{recorded.total()} bytes in all then, {now.total()} now"
+    return [f"{threads} drawn another number of random bytes than recorded ({total})"]
+
+
 def replay(
     parent: Parent,
     options: ReplayOptions,
@@ -143,6 +174,7 @@ def replay(
         parent=str(parent.run),
         keep=options.out is not None,
         start=plan.start,
+        sealed_seed=parent.sealed_seed if not options.untrusted else None,
     )
     result = runs.record(run, record)
     if result.reason not in _ORDERLY:
@@ -160,10 +192,13 @@ def replay(
             verdict = replace(
                 verdict, divergence=_first(parent, child, player.left) or verdict.divergence
             )
+        if record.has_seed and player.diverged is None:
+            notes += draw_notes(parent.draws, draws_of(child))
     return Outcome(
         verdict=verdict,
         live=player.diverged,
         prefix=not parent.is_complete,
         result=result,
+        mode=_mode(run.determinism, has_seed=record.has_seed),
         notes=notes,
     )

@@ -19,6 +19,7 @@ from hark.errors import InputError, KernelUnsupported, PolicyError
 from hark.kernel.probe import probe
 from hark.launcher import trust
 from hark.policy.compile import compile_policy
+from hark.policy.model import Determinism
 from hark.policy.parse import parse_layer
 from hark.policy.person import find_person
 from hark.policy.privileges import acting_as
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
+    from hark.policy.capabilities import Capabilities
     from hark.policy.model import CompiledPolicy
     from hark.policy.person import Person
     from hark.recorder.prepare import Paths
@@ -42,6 +44,7 @@ __all__ = ["Plan", "ReplayOptions", "plan", "standard_input"]
 
 _ARGV, _CWD, _POLICY, _DIGEST, _ENVIRONMENT, _PERSON = 4, 5, 6, 7, 8, 13
 _PLACEHOLDERS, _GRANTS = 18, 20
+_DETERMINISM = 11
 _NO_VALUE = b"no value in a replay"
 
 
@@ -93,6 +96,7 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
         held, more = _workspace(parent, options)
         notes += more
     notes += _grants(parent, paths)
+    capabilities = probe()
     prepared = Prepared(
         run=run,
         command=tuple(map(bytes, start[_ARGV])),
@@ -106,12 +110,13 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
         upstream_ca=b"",
         extra_ca=b"",
         proxy_auth=b"",
-        capabilities=probe(),
+        capabilities=capabilities,
         destination=destination,
         key_fd=key_fd,
         tty=False,
         development=development,
         created_unix_ns=time.time_ns(),
+        determinism=_determinism(parent, capabilities),
     )
     return Plan(run=prepared, start=held, notes=notes)
 
@@ -159,6 +164,14 @@ def _policy(parent: Parent, options: ReplayOptions, person: Person, cwd: str) ->
     if layer.policy.workspace == "direct":  # never the person's own files
         return compile_policy(replace(layer.policy, workspace="overlay"))
     return policy
+
+
+def _determinism(parent: Parent, capabilities: Capabilities) -> Determinism:
+    """Return the recording's mode: another one would answer other calls."""
+    mode = str(parent.start.get(_DETERMINISM, Determinism.OFF))
+    if mode not in {known.value for known in Determinism}:
+        raise InputError(f"the recording's determinism is {mode}", "a later hark made it")
+    return prepare.determinism_of(Determinism(mode), capabilities)
 
 
 def _secrets(parent: Parent, policy: CompiledPolicy) -> tuple[Secret, ...]:

@@ -28,9 +28,9 @@ class Process:
     name: str
 
     def alive(self) -> bool:
-        """Whether it exists and is no zombie."""
+        """Whether it exists and is no zombie; who its parent is now does not matter."""
         now = _read(self.pid)
-        return now is not None and now[0] == self and now[1] not in "ZX"
+        return now is not None and now[0].start == self.start and now[1] not in "ZX"
 
     def kill(self) -> None:
         """SIGKILL it, if it is still the same process."""

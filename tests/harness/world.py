@@ -10,6 +10,7 @@ from harness.recording import Recording
 from harness.running import Finished, environment, hark, upstreams
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from stub import Stub
@@ -82,9 +83,12 @@ class World:
         """Return the operator's environment, the key in it."""
         return environment(OPENAI_API_KEY=self.key, **self.more)
 
-    def run(self, *command: str | Path, stdin: bytes = b"") -> Finished:
-        """Run ``command`` to its end in the workspace."""
-        return hark(*self.words(*command), cwd=self.work, env=self.env(), stdin=stdin)
+    def run(
+        self, *command: str | Path, stdin: bytes = b"", options: Sequence[str] = ()
+    ) -> Finished:
+        """Run ``command`` to its end in the workspace, with more ``options`` of `hark run`."""
+        verb, *words = self.words(*command)
+        return hark(verb, *options, *words, cwd=self.work, env=self.env(), stdin=stdin)
 
     def recording(self) -> Recording:
         """Read the bundle."""

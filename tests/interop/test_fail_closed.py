@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PARTS = ("hark-recorder", "hark-mediator", "hark-launch", "hark-broker", "hark-signer")
+PARTS = (
+    "hark-recorder",
+    "hark-mediator",
+    "hark-launch",
+    "hark-broker",
+    "hark-signer",
+    "hark-trace",
+)
 AGENT = f"""
 import subprocess, sys, urllib.request
 subprocess.Popen(["/bin/sleep", "3600", sys.argv[1]])
@@ -95,6 +102,7 @@ def assert_prefix(bundle: Path, killed: str) -> None:
     assert raw(held.request["target"]) == b"/hold"
     assert held.response_body == b"data: held\n\n"
     (end,) = recording.kind("run_end")
-    part = {"hark-launch": "launcher"}.get(killed, killed.removeprefix("hark-"))
+    known = {"hark-launch": "launcher", "hark-trace": "tracer"}
+    part = known.get(killed, killed.removeprefix("hark-"))
     # Also when a follower was noticed first: the broker ends when the mediator does.
     assert end["reason"] == f"{part}-died"

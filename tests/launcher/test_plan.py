@@ -18,7 +18,7 @@ from hark.launcher.host import HostFacts, LimitPlace, TopEntry, own_v2, read_fac
 from hark.launcher.ids import AGENT_OF_ROOT, Slot
 from hark.launcher.plan import GivenFile, LaunchRequest, PathGrant, WatchedProcess, compile_plan
 from hark.policy.capabilities import Capabilities
-from hark.policy.model import Limits
+from hark.policy.model import Determinism, Limits
 from hark.policy.person import Person
 
 HEADER = Path(__file__).parents[2] / "csrc" / "launch" / "hark_plan.h"
@@ -416,3 +416,17 @@ def test_a_home_that_is_a_system_folder_is_refused_in_words(home: str):
     person = replace(REQUEST.person, home=home)
     with pytest.raises(InputError, match="home"):
         compile_plan(replace(REQUEST, person=person), CAPS, HOST)
+
+
+def test_a_tracer_is_in_the_plan_where_randomness_repeats():
+    off = compiled()
+    assert not only(off, ops.Trace)
+    assert only(off, ops.Seccomp)[0].flags is ops.Flag.NONE
+    light = compiled(determinism=Determinism.LIGHT)
+    (trace,) = only(light, ops.Trace)
+    assert trace.userns == 0
+    assert light.index(trace) > max(light.index(op) for op in only(light, ops.UserNs))
+    (filtered,) = only(light, ops.Seccomp)
+    assert filtered.flags is ops.Flag.NOTIFY
+    assert filtered.blob.endswith(REQUEST.seccomp)
+    assert len(filtered.blob) > len(REQUEST.seccomp)

@@ -234,3 +234,26 @@ def test_rules_in_front_leave_the_program_behind_them_as_it_is(arch: int):
     for rule in (seccomp.Deny("chmod", 1), seccomp.Deny(1, 1, (seccomp.Condition(0, 0, 1, True),))):
         with pytest.raises(ValueError, match="prepend"):
             seccomp.prepend((rule,), BLOB)
+
+
+def test_a_listener_gets_its_call_and_nothing_else_changes():
+    base = seccomp.compile_filter()
+    listened = seccomp.listen(base)
+    getrandom, user_notif = 318, 0x7FC00000
+    assert decide(listened, getrandom) == user_notif
+    assert decide(listened, getrandom, (1, 2, 3, 4, 5, 6)) == user_notif
+    for nr in (*range(-1, 600), 0x40000000 | getrandom):
+        if nr != getrandom:
+            assert decide(listened, nr) == decide(base, nr), nr
+    for nr in (getrandom, 0, 355):  # 355: getrandom of i386
+        foreign = decide(listened, nr, arch=I386)
+        assert foreign == decide(base, nr, arch=I386) == KILL_PROCESS
+
+
+def test_several_calls_can_be_listened_to():
+    base = seccomp.compile_filter()
+    calls = tuple(seccomp.Notify(nr, str(nr)) for nr in (318, 0, 35))
+    listened = seccomp.listen(base, calls)
+    for nr in range(450):
+        wanted = 0x7FC00000 if nr in (318, 0, 35) else decide(base, nr)
+        assert decide(listened, nr) == wanted, nr

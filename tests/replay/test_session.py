@@ -92,12 +92,15 @@ def replay(world: World, *options: str) -> tuple[Finished, dict[str, Any]]:
 
 
 def assert_equal(
-    world: World, *options: str, verdict: str = "REPLAY-EQUAL exact"
+    world: World,
+    *options: str,
+    verdict: str = "REPLAY-EQUAL exact",
+    mode: str = "light: the agent's randomness is the recorded",
 ) -> dict[str, Any]:
     done, said = replay(world, *options)
     assert done.status == 0, (done.stderr, json.dumps(said, indent=1))
     assert said["verdict"] == verdict
-    assert "untraced" in said["mode"]
+    assert said["mode"].startswith(mode), said["mode"]
     return said
 
 
@@ -136,7 +139,7 @@ def test_a_replay_shows_what_the_agent_prints_and_its_bundle_replays_too(world: 
     again = world.directory / "again.hark"
     done = hark("replay", "-o", again, world.bundle, cwd=world.work, env=environment())
     assert done.status == 0, done.stderr
-    assert done.stdout.startswith(recorded.stdout + b"REPLAY-EQUAL exact  [light, untraced")
+    assert done.stdout.startswith(recorded.stdout + b"REPLAY-EQUAL exact  [light: the agent's")
     assert "err\n" in done.stderr
     assert hark("verify", again).status == 0
     start = Recording.read(again).kind("run_start")[0]
@@ -187,9 +190,9 @@ with urllib.request.urlopen(call) as answer:
 print(back == mine)
 ask("about it", session=back)
 """
-    recorded = world.run(*agent(world, body))
+    recorded = world.run(*agent(world, body), options=["--det=off"])
     assert recorded.stdout == b"True\n", recorded.stderr
-    assert_equal(world, verdict="REPLAY-EQUAL renamed 1")
+    assert_equal(world, verdict="REPLAY-EQUAL renamed 1", mode="untraced")
 
 
 def test_bodies_of_all_kinds(world: World):
@@ -307,8 +310,8 @@ def test_a_missing_action_diverges(world: World):
 
 def test_an_id_of_the_agents_own_is_renamed_and_strict_refuses(world: World):
     body = "import uuid; ask('one', session=str(uuid.uuid4())); print('done')"
-    assert world.run(*agent(world, body)).status == 0
-    assert_equal(world, verdict="REPLAY-EQUAL renamed 1")
+    assert world.run(*agent(world, body), options=["--det=off"]).status == 0
+    assert_equal(world, verdict="REPLAY-EQUAL renamed 1", mode="untraced")
     done, _ = replay(world, "--strict")
     assert done.status == 1
 
@@ -598,7 +601,7 @@ def test_a_strangers_recording_needs_untrusted_and_the_operators_policy(world: W
     policy = world.directory / "mine.toml"
     policy.write_text(f'allow_hosts = ["{API}", "{NEWS}"]\n')
     options = ("--untrusted", "--workspace=current", f"--policy={policy}")
-    said = assert_equal(world, *options, verdict="REPLAY-EQUAL exact")
+    said = assert_equal(world, *options, mode="light: the agent's clock and randomness")
     assert said["equal"]
     # Without a policy of the operator's nothing is allowed, whatever the recording says.
     assert_diverged(world, "--untrusted", "--workspace=current")

@@ -27,6 +27,10 @@ from hark.policy.control import (
     Sign,
     Signed,
     SignerReady,
+    Unwrap,
+    Unwrapped,
+    Wrap,
+    Wrapped,
     socket_pair,
 )
 from hark.recorder import signer
@@ -269,3 +273,52 @@ def pem_of(key: object, password: bytes = b"") -> bytes:
         if password
         else serialization.NoEncryption(),
     )
+
+
+def wrapped(process: Signer, seed: bytes) -> Wrapped:
+    process.channel.send(Wrap(seed))
+    return process.channel.expect(Wrapped, 30)[0]
+
+
+def unwrapped(process: Signer, sealed: bytes) -> Unwrapped:
+    process.channel.send(Unwrap(sealed))
+    return process.channel.expect(Unwrapped, 30)[0]
+
+
+def test_a_seed_is_sealed_and_opened_by_the_same_key_alone(tmp_path: Path):
+    seed = os.urandom(32)
+    first = Signer(KeySource(path=tmp_path / "one.pem"))
+    first.ready()
+    sealed = wrapped(first, seed)
+    assert sealed.err == 0
+    assert seed not in sealed.sealed
+    assert wrapped(first, seed).err == errno.EPERM, "once"
+    assert first.end()[0] == 0
+    again = Signer(KeySource(path=tmp_path / "one.pem"))
+    again.ready()
+    assert unwrapped(again, sealed.sealed) == Unwrapped(0, seed)
+    assert unwrapped(again, sealed.sealed).err == errno.EPERM, "once"
+    assert again.end()[0] == 0
+    other = Signer(KeySource(path=tmp_path / "other.pem"))
+    other.ready()
+    assert unwrapped(other, sealed.sealed) == Unwrapped(errno.EKEYREJECTED, bytes(32))
+    assert other.end()[0] == 0
+
+
+def test_after_the_first_head_no_seed_is_sealed_or_opened(tmp_path: Path):
+    process = Signer(KeySource(path=tmp_path / "key.pem"))
+    process.ready()
+    assert process.sign(FIRST.encode()).err == 0
+    assert wrapped(process, bytes(32)).err == errno.EPERM
+    assert unwrapped(process, bytes(80)).err == errno.EPERM
+    assert process.end()[0] == 0
+
+
+@pytest.mark.parametrize("at", [0, 31, 32, 63, 79])
+def test_a_damaged_seed_opens_nothing(tmp_path: Path, at: int):
+    process = Signer(KeySource(path=tmp_path / "key.pem"))
+    process.ready()
+    sealed = bytearray(wrapped(process, os.urandom(32)).sealed)
+    sealed[at] ^= 1
+    assert unwrapped(process, bytes(sealed)).err == errno.EKEYREJECTED
+    assert process.end()[0] == 0

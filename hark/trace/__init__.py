@@ -1,0 +1,1 @@
+"""hark-trace as the recorder sees it: the process that answers what must repeat."""

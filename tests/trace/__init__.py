@@ -1,0 +1,1 @@
+"""hark-trace, in runs and alone."""
