@@ -135,10 +135,7 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
             raise
         undo.callback(sensors.detach)
         begun.ahead.close()
-        parties.wait_broker()
-        parties.mediator.listen([network.tcp4, network.tcp6])
-        resolver = [network.udp4, network.udp6, network.dns4, network.dns6]
-        parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=resolver)
+        _hand_network(parties, network)
         start.finish(undo)
         starts = _starts(run, slot, plan, state=start.state, written=start.written, replay=replay)
         starts += _seeded(parties, sensors, replay)
@@ -173,6 +170,14 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
                 limits=Limits(**{bound.name: bound.value for bound in plan.limits}),
             )
         ).run()
+
+
+def _hand_network(parties: Parties, network: RunNetwork) -> None:
+    """Give the mediator and the broker the sockets that lie in M."""
+    parties.wait_broker()
+    parties.mediator.listen([network.tcp4, network.tcp6])
+    resolver = [network.udp4, network.udp6, network.dns4, network.dns6]
+    parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=resolver)
 
 
 def _proxy(run: Prepared) -> str | None:
