@@ -2,6 +2,7 @@
 #   make setup    everything hark needs, on a fresh Debian: packages, .venv, build; then .venv/bin/hark
 #   make check    formatters, linters, types, layers, sanitizer builds
 #   make test     all tests that fit into minutes; test-slow, fuzz and bench are separate
+#   make test-escape test-host-impact   parts of it: nothing gets out, nothing is harmed, with counts
 #   make test-interop   every unmodified client and agent, listed with ok (downloads 1 GB at first)
 #   make install  a root-owned tree below PREFIX
 SHELL := /bin/bash
@@ -35,7 +36,7 @@ CLEAN_HARK := hark/_native*.so
 include $(wildcard csrc/*/room.mk) $(wildcard bpf/room.mk)
 
 .PHONY: help setup packages packages-test venv venv-dev venv-agents build bytecode native programs bpf libexec \
-	check lint types layers format-check tidy san test test-python test-c test-slow test-interop packages-interop fuzz bench \
+	test-escape test-host-impact check lint types layers format-check tidy san test test-python test-c test-slow test-interop packages-interop fuzz bench \
 	install clean lock fmt audit
 
 help:
@@ -144,6 +145,14 @@ test-c: $(TEST_C_TARGETS)
 
 test-python:
 	$(Q)$(PYTEST) -m "not slow and not agents" $(PYTEST_ARGS)
+
+test-escape test-host-impact: packages-test
+	$(Q)$(MAKE) --no-print-directory venv-dev build
+	$(Q)$(PYTEST) $(SUITE_$@) $(PYTEST_ARGS)
+
+SUITE_test-escape := tests/escape
+SUITE_test-host-impact := tests/kernel/test_host_unchanged.py tests/kernel/test_many_runs.py \
+	tests/interop/test_fail_closed.py
 
 test-slow: packages-test
 	$(Q)$(MAKE) --no-print-directory venv-dev build

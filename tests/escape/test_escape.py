@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from harness.counts import COUNTS
 from launcher.rig import ALICE_ID, Box
 
 from escape.attacked import PYTHON, REACHED, Services, attacked
@@ -224,10 +225,14 @@ def test_no_attack_works_from_inside(box: MakeBox, place: Path, subtests: Any):
     escaped = {name: got for name, got in inside.items() if got[0]}
     weak = {name: got[1] for name, got in controls.items() if not got[0]}
     assert escaped == {}
+    COUNTS["attacks refused inside, works outside"] = len(controls) - len(weak)
+    COUNTS["attacks refused inside, works not even outside on this host"] = len(weak)
+    COUNTS["attacks refused inside, not tried outside"] = len(inside) - len(controls)
     for name in inside:
-        with subtests.test(name):
+        # pytest gives all skips of one place the label of the first: those have none.
+        with subtests.test() if name in weak else subtests.test(name):
             if name in weak:
-                pytest.skip(f"works not even outside: {weak[name]}")
+                pytest.skip(f"{name} works not even outside: {weak[name]}")
 
 
 def attack(

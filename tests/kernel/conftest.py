@@ -10,7 +10,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from harness.counts import pytest_terminal_summary
 from harness.running import need
+
+__all__ = ["pytest_terminal_summary"]
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from harness.counts import COUNTS
 from harness.host import NO_RUN, Host, RunNames, difference, look
 from harness.processes import Process, below, run_folder, wait_until_gone
 from harness.running import HARK, environment, hark
@@ -83,6 +84,7 @@ def test_a_run_leaves_nothing_and_changes_nothing(work: Path):
         during = {line.split()[0].rstrip(":") for line in difference(before, look(run, work))}
         assert during >= OWN - {"pins"}, "positive control"  # others may use the pins too
         assert not settled(before, run, work, OWN)
+        COUNTS["facts of the host equal before, during and after a run"] = len(before)
         process.communicate(b"")
         assert process.returncode == 0
         assert not wait_until_gone(tree)
@@ -109,3 +111,4 @@ def test_after_a_kill_of_everything_the_next_run_takes_the_rest_away(work: Path)
     assert sorted(p.name for p in folder.iterdir() if p.is_file())[:2] == ["lock", "run.hark"]
     shutil.rmtree(folder)  # evidence, which stays until somebody has looked at it
     assert not settled(before, run, work, set())
+    COUNTS["facts equal after every process was killed and the next run cleaned up"] = len(before)
