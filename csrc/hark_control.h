@@ -57,6 +57,14 @@ enum hark_msg_type {
 	HARK_MSG_RESOLVE_SOCKETS = 120, /* fds: sockets of port 53, UDP and listening TCP */
 	HARK_MSG_DIAL_RECORDED = 121,
 
+	/* publisher -> recorder, in a run with --publish; id: the connection */
+	HARK_MSG_INBOUND = 200, /* waits for INBOUND_RECORDED before the agent sees it */
+	HARK_MSG_PUBLISHER_READY = 201,
+
+	/* recorder -> publisher; STOP too, which it answers with DRAINED */
+	HARK_MSG_PUBLISH = 220, /* fds: netns A */
+	HARK_MSG_INBOUND_RECORDED = 221,
+
 	/* recorder -> signer, and the answer; signer -> recorder once at start: SIGNER_READY */
 	HARK_MSG_SIGN = 140,
 	HARK_MSG_SIGNED = 141,
@@ -129,7 +137,8 @@ struct hark_msg_head {
 };
 
 struct hark_msg_plain { /* GO, KILL, FDS, PLAN, STOP, LISTEN, DRAINED, RESOLVE_SOCKETS,
-			   DIAL_RECORDED, BROKER_READY */
+			   DIAL_RECORDED, BROKER_READY, PUBLISHER_READY,
+			   PUBLISH, INBOUND_RECORDED */
 	struct hark_msg_head head;
 };
 
@@ -166,7 +175,8 @@ enum hark_exit_cause {
 	HARK_EXIT_LAUNCHER = 7, /* never sent; the recorder notes it when the socket closes */
 	HARK_EXIT_LIMIT = 8,    /* the run was over a limit: .limit */
 	HARK_EXIT_METER = 9,    /* who watches the limits died */
-	HARK_EXIT_TRACER = 10
+	HARK_EXIT_TRACER = 10,
+	HARK_EXIT_PUBLISHER = 11
 };
 
 enum hark_over {
@@ -304,6 +314,30 @@ struct hark_msg_dial_intent { /* and DIAL_RESULT */
 	uint16_t family;
 	uint8_t addr[16];
 	uint32_t proxied; /* 1: .addr and .port are the proxy's */
+	uint32_t pad0;
+};
+
+enum hark_inbound_what {
+	HARK_INBOUND_OPEN = 0,
+	HARK_INBOUND_COMPLETE = 1,
+	HARK_INBOUND_REFUSED = 2, /* the agent does not listen there */
+	HARK_INBOUND_HOST_GONE = 3,
+	HARK_INBOUND_AGENT_GONE = 4,
+	HARK_INBOUND_STOPPED = 5 /* the run ended */
+};
+
+struct hark_msg_inbound { /* a connection of the host's loopback to a port of the agent */
+	struct hark_msg_head head;
+	uint64_t boot_ns;
+	uint64_t rx_bytes; /* from the agent */
+	uint64_t tx_bytes; /* to the agent */
+	uint8_t src[16];   /* v4 in the first 4 bytes */
+	uint8_t dst[16];
+	uint32_t what; /* enum hark_inbound_what */
+	uint16_t family;
+	uint16_t sport;
+	uint16_t port; /* of the agent */
+	uint16_t host_port;
 	uint32_t pad0;
 };
 

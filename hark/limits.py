@@ -132,6 +132,9 @@ PROOF_MAX_BYTES = 64 << 20  # an event and the chunks of its bodies
 KEY_FILE_MAX_BYTES = 64 << 10
 
 # --- broker and signer ----------------------------------------------------------------------------
+PUBLISHED_CONNS_MOST = 256  # of --publish, at once; more wait in the backlog
+PUBLISHED_BUFFER = 262_144  # bytes that wait for a reader, each way of a connection
+PUBLISHED_PORT_LEAST = 1024  # lower ones of the host are not everybody's to take
 DNS_QUERY_MAX_BYTES = 1232  # DNS Flag Day 2020: no larger datagram is sent by a stub resolver
 DNS_TTL_S = 60  # short, so that no client keeps a synthetic address beyond the run
 DNS_NAME_RECORDED_CHARS = 255  # HARK_MSG_NAME less one; only an escaped name is longer

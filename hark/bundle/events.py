@@ -84,6 +84,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
         24: "workspace_state",
         25: "upstream_ca",
         26: "limits",
+        27: "published",
     },
     Kind.RUN_END: {
         4: "wait_status",
@@ -148,6 +149,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
         11: "cipher",
         12: "alpn",
         13: "resumed",
+        14: "published",
     },
     Kind.DIAL: {
         4: "host",

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hark import limits
 from hark.cli import printable
 from hark.errors import InputError
 
@@ -50,6 +51,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="overrides a limit of the policy, such as memory=2G or time=30m",
+    )
+    add(
+        "--publish",
+        metavar="[HOST_PORT:]PORT",
+        action="append",
+        default=[],
+        help="have HOST_PORT of this host's loopback lead to PORT of the agent",
     )
     tty = parser.add_mutually_exclusive_group()
     tty.add_argument(
@@ -94,6 +102,33 @@ def parse_upstream(text: str) -> tuple[str, bytes, int]:
     return host, packed, number
 
 
+def parse_publish(text: str) -> tuple[int, int]:
+    """Read ``[HOST_PORT:]PORT``: the host's port and the agent's."""
+    outside, _, inside = text.rpartition(":")
+    try:
+        port = int(inside)
+        host_port = int(outside or inside)
+    except ValueError:
+        raise InputError(f"--publish {text}: not [HOST_PORT:]PORT", "", "such as 8080") from None
+    if not 0 < port < 1 << 16 or not limits.PUBLISHED_PORT_LEAST <= host_port < 1 << 16:
+        least = limits.PUBLISHED_PORT_LEAST
+        raise InputError(
+            f"--publish {text}: no such port",
+            f"the host's may be {least} to 65535",
+            f"--publish 8080:{inside}",
+        )
+    return host_port, port
+
+
+def parse_all_published(texts: list[str]) -> tuple[tuple[int, int], ...]:
+    """Read every --publish; the host's ports must differ."""
+    published = tuple(parse_publish(text) for text in texts)
+    ports = [host_port for host_port, _ in published]
+    if twice := {port for port in ports if ports.count(port) > 1}:
+        raise InputError(f"--publish names port {min(twice)} of this host twice")
+    return published
+
+
 def agent_command(words: list[str]) -> tuple[bytes, ...]:
     """Return the agent's argv, as bytes; a leading ``--`` is the separator."""
     command = words[1:] if words[:1] == ["--"] else words
@@ -105,6 +140,7 @@ def agent_command(words: list[str]) -> tuple[bytes, ...]:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its status, or 125 when hark failed."""
     args.command = agent_command(args.command)
+    args.publish = parse_all_published(args.publish)
     args.upstream = tuple(parse_upstream(text) for text in args.upstream)
     from hark.recorder.ahead import Ahead  # noqa: PLC0415 - when the arguments are good
 
@@ -140,6 +176,7 @@ def prepare(args: argparse.Namespace, ahead: Ahead | None) -> Prepared:
         key=Path(args.key) if args.key else None,
         upstream=args.upstream,
         upstream_ca=Path(args.upstream_ca) if args.upstream_ca else None,
+        publish=args.publish,
         tty=args.tty,
         limits=tuple(args.limit),
         determinism=None if args.det == "auto" else Determinism(args.det),

@@ -1,8 +1,8 @@
 """Slots: the block of 65,536 kernel ids and the service ids of one run.
 
 Slot N owns ids ``0x77400000 + N * 65536`` and following for the agent's tree, and
-``0x77000000 + N * 16 + {0 recorder, 1 signer, 2 broker, 3 mediator, 4 tracer}`` for hark's own
-processes, 15 for the owner of its user namespaces.
+``0x77000000 + N * 16 + {0 recorder, 1 signer, 2 broker, 3 mediator, 4 tracer, 5 publisher}`` for
+hark's own processes, 15 for the owner of its user namespaces.
 A slot belongs to whoever holds the lock on its file below /run/hark/slots; hark-launch keeps that
 lock until the run is cleaned up, so the kernel frees it whatever dies. A block in which the user
 database already knows an id is never used.
@@ -87,6 +87,11 @@ class Slot:
     def tracer(self) -> int:
         """Kernel uid and gid of hark-trace."""
         return self._service(4)
+
+    @property
+    def publisher(self) -> int:
+        """Kernel uid and gid of the publisher."""
+        return self._service(5)
 
     @property
     def owner(self) -> int:

@@ -38,6 +38,8 @@ __all__ = [
     "ExitCause",
     "Exited",
     "Failed",
+    "Inbound",
+    "InboundWhat",
     "Job",
     "Message",
     "MsgType",
@@ -103,6 +105,10 @@ class MsgType(IntEnum):
     BROKER_READY = 103
     RESOLVE_SOCKETS = 120
     DIAL_RECORDED = 121
+    INBOUND = 200
+    PUBLISHER_READY = 201
+    PUBLISH = 220
+    INBOUND_RECORDED = 221
     SIGN = 140
     SIGNED = 141
     SIGNER_READY = 142
@@ -171,6 +177,7 @@ class ExitCause(IntEnum):
     LIMIT = 8
     METER = 9
     TRACER = 10
+    PUBLISHER = 11
 
 
 class Over(IntEnum):
@@ -180,6 +187,17 @@ class Over(IntEnum):
     MEMORY = 2
     DISK = 3
     DISK_FULL = 4
+
+
+class InboundWhat(IntEnum):
+    """``enum hark_inbound_what``."""
+
+    OPEN = 0
+    COMPLETE = 1
+    REFUSED = 2
+    HOST_GONE = 3
+    AGENT_GONE = 4
+    STOPPED = 5
 
 
 class PeerClosed(HarkError):
@@ -223,6 +241,9 @@ class Plain(Message):
         MsgType.RESOLVE_SOCKETS,
         MsgType.DIAL_RECORDED,
         MsgType.BROKER_READY,
+        MsgType.PUBLISHER_READY,
+        MsgType.PUBLISH,
+        MsgType.INBOUND_RECORDED,
     )
     STRUCT: ClassVar[str] = "hark_msg_plain"
     type: MsgType
@@ -471,6 +492,25 @@ class DialEvent(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Inbound(Message):
+    """A connection of the host's loopback to a port of the agent: it begins, or has ended."""
+
+    TYPES: ClassVar[tuple[MsgType, ...]] = (MsgType.INBOUND,)
+    LAYOUT: ClassVar[str] = "QQQ16s16sIHHHH4x"
+    STRUCT: ClassVar[str] = "hark_msg_inbound"
+    boot_ns: int
+    rx_bytes: int
+    tx_bytes: int
+    src: bytes
+    dst: bytes
+    what: int
+    family: int
+    sport: int
+    port: int
+    host_port: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sign(Message):
     """Sign this head statement."""
 
@@ -589,6 +629,7 @@ CLASSES: tuple[type[Message], ...] = (
     Dialed,
     Dns,
     DialEvent,
+    Inbound,
     Sign,
     Signed,
     SignerReady,

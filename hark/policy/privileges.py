@@ -28,6 +28,7 @@ __all__ = [
     "acting_as",
     "close_all_but",
     "drop",
+    "enter_network",
     "kept_apart",
     "leave_network",
     "missing_root",
@@ -183,6 +184,12 @@ def kept_apart(name: str) -> None:
 def leave_network() -> None:
     """Move into a new network namespace without any interface up. Needs root."""
     if _libc.unshare(ctypes.c_int(_CLONE_NEWNET)) != 0:
+        raise last_error()
+
+
+def enter_network(fd: int) -> None:
+    """Move into the network namespace ``fd``. Needs root."""
+    if _libc.setns(ctypes.c_int(fd), ctypes.c_int(_CLONE_NEWNET)) != 0:
         raise last_error()
 
 

@@ -23,7 +23,7 @@ __all__ = ["Children"]
 
 # Status 0 is a follower's. Of those that failed by themselves the mediator comes last: it also
 # fails when it has lost its broker (csrc/mediator/hark_links.c).
-_ORDER = ("broker", "signer", "tracer", "mediator")
+_ORDER = ("broker", "signer", "tracer", "publisher", "mediator")
 _STEP_S = 0.002
 
 

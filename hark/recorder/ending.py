@@ -35,6 +35,7 @@ _CAUSES: dict[int, str] = {
     ExitCause.MEDIATOR: "mediator-died",
     ExitCause.BROKER: "broker-died",
     ExitCause.SIGNER: "signer-died",
+    ExitCause.PUBLISHER: "publisher-died",
     ExitCause.INIT: "init-died",
     ExitCause.METER: "meter-died",
     ExitCause.TRACER: "tracer-died",
@@ -51,13 +52,16 @@ _NAMES = {
     "broker-died": "the broker",
     "signer-died": "the signer",
     "tracer-died": "the tracer",
+    "publisher-died": "the publisher",
     "init-died": "the init of the run",
     "launcher-died": "hark-launch",
     "meter-died": "the meter of the run's limits",
 }
 _LIMIT = "limit-"
 _SIGKILL = 9
-_SERVICES = frozenset({"mediator-died", "broker-died", "signer-died", "tracer-died"})
+_SERVICES = frozenset(
+    {"mediator-died", "broker-died", "signer-died", "tracer-died", "publisher-died"}
+)
 _DEATHS = frozenset(f"{_NAMES[reason]} died" for reason in _SERVICES)
 
 

@@ -145,7 +145,8 @@ class SessionInputs:
     was not told GO yet. ``written``: the layers whose folders come with HARK_MSG_EXITED, in their
     order. ``contents``: what their files held. ``children``: whom this process is the parent of.
     ``player``: a replay. ``sealed``: what hark-launch is told to do with the bundle and the run's
-    folder. ``proxy``: host and port of the policy's proxy. ``limits``: with hark's
+    folder. ``proxy``: host and port of the policy's proxy.
+    ``publisher``: of a run with --publish. ``limits``: with hark's
     defaults; what is None is not bounded.
     """
 
@@ -171,6 +172,7 @@ class SessionInputs:
     player: Player | None = None
     sealed: int = control.SealedFlag.PUBLISH
     proxy: str | None = None
+    publisher: Channel | None = None
     limits: Limits = field(default_factory=Limits)
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from hark.recorder.translate import Names, Payload
 
-__all__ = ["DialRecorded", "Merged", "Merger", "RingDurable"]
+__all__ = ["Ahead", "DialRecorded", "InboundRecorded", "Merged", "Merger", "RingDurable"]
 
 _DNS_PORT = 53
 _SIGSYS = 31
@@ -67,18 +67,34 @@ class DialRecorded:
 
 
 @dataclass(frozen=True, slots=True)
+class InboundRecorded:
+    """Once the event is on disk, the agent may see the connection ``ident``."""
+
+    ident: int
+
+
+Ahead = RingDurable | DialRecorded | InboundRecorded
+
+
+@dataclass(frozen=True, slots=True)
 class Merged:
     """An event for the bundle, and who waits for it to be on disk."""
 
     kind: Kind
     boot_ns: int
     payload: Payload
-    ahead: RingDurable | DialRecorded | None = None
+    ahead: Ahead | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Dial:
     message: control.DialEvent
+    ident: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Inbound:
+    message: control.Inbound
     ident: int
 
 
@@ -160,6 +176,7 @@ class Merger:
             control.Dns: self._dns,
             control.Draws: self._draws,
             _Dial: self._dial,
+            _Inbound: self._inbound,
             _Ready: self._ready,
         }
 
@@ -203,6 +220,13 @@ class Merger:
         item = _Item(_Dial(message, ident), message.boot_ns, now_ns, _RECORD_BYTES)
         key = self._in_order("broker", item)
         if message.type is control.MsgType.DIAL_INTENT:
+            self._urgent_ns = max(self._urgent_ns, key)
+
+    def take_inbound(self, message: control.Inbound, ident: int, now_ns: int) -> None:
+        """Take a connection to a published port: its begin asks for write-ahead."""
+        item = _Item(_Inbound(message, ident), message.boot_ns, now_ns, _RECORD_BYTES)
+        key = self._in_order("publisher", item)
+        if message.what == control.InboundWhat.OPEN:
             self._urgent_ns = max(self._urgent_ns, key)
 
     def take_event(self, kind: Kind, boot_ns: int, payload: Payload, now_ns: int) -> None:
@@ -549,6 +573,14 @@ class Merger:
         intent = message.type is control.MsgType.DIAL_INTENT
         ahead = DialRecorded(ident) if intent else None
         yield Merged(event.kind, event.boot_ns, event.payload, ahead)
+
+    def _inbound(self, item: _Item) -> Iterator[Merged]:
+        message, ident = item.record.message, item.record.ident
+        if message.what == control.InboundWhat.OPEN:
+            payload = translate.inbound(message, ident)
+            yield Merged(Kind.CONN, item.boot_ns, payload, InboundRecorded(ident))
+        else:
+            yield Merged(Kind.CONN_CLOSE, item.boot_ns, translate.inbound_end(message, ident))
 
     def _ready(self, item: _Item) -> Iterator[Merged]:
         yield Merged(item.record.kind, item.boot_ns, item.record.payload)

@@ -22,7 +22,7 @@ from hark.locations import HOST_KEY
 from hark.mediator.config import config_of
 from hark.mediator.process import MediatorProcess
 from hark.policy import control
-from hark.policy.control import Channel, MsgType
+from hark.policy.control import Channel, MsgType, Plain
 from hark.policy.model import Determinism
 from hark.recorder.ahead import Ahead
 from hark.trace.process import TracerProcess
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from hark.mediator.publish import Published
     from hark.recorder.prepare import Prepared
 
 __all__ = ["Begun", "Parties", "begin"]
@@ -48,6 +49,7 @@ class Parties:
     tracer: TracerProcess | None
     pids: dict[str, int]
     pidfds: dict[str, int]
+    publisher: Channel | None = None
     _public: bytes = b""
 
     def public_key(self) -> bytes:
@@ -85,7 +87,7 @@ class Parties:
 
         ``wait``: the signer is known to be ending. Returns when nobody has failed.
         """
-        for name in ("signer", "broker", "mediator", "tracer"):
+        for name in ("signer", "broker", "publisher", "mediator", "tracer"):
             if name not in self.pids:
                 continue
             flags = os.WEXITED | os.WNOWAIT | (0 if wait and name == "signer" else os.WNOHANG)
@@ -107,6 +109,15 @@ class Parties:
         got = self.broker.recv(limits.SESSION_CONTROL_WAIT_S)
         if got is None or got.msg.kind is not MsgType.BROKER_READY:
             raise LaunchError("the broker did not start")
+
+    def publish(self, netns: int) -> None:
+        """Have the publisher, where there is one, enter the agent's network namespace."""
+        if self.publisher is None:
+            return
+        self.publisher.send(Plain(MsgType.PUBLISH), fds=[netns])
+        got = self.publisher.recv(limits.SESSION_CONTROL_WAIT_S)
+        if got is None or got.msg.kind is not MsgType.PUBLISHER_READY:
+            raise LaunchError("the publisher did not start")
 
 
 @dataclass(slots=True)
@@ -131,17 +142,18 @@ def begin(run: Prepared, ahead: Ahead | None = None, *, is_replay: bool = False)
         to_mediator.close()
         signer, signer_pid = _fork(lambda sock: _signer(sock, run, slot))
         undo.callback(signer.close)
+        publisher, pids = _publish(run, slot, undo)
         mediator = _mediator(run, slot, from_mediator, is_replay=is_replay)
         undo.callback(mediator.close)
         from_mediator.close()
-        pids = {"broker": broker_pid, "signer": signer_pid, "mediator": mediator.pid}
+        pids |= {"broker": broker_pid, "signer": signer_pid, "mediator": mediator.pid}
         tracer = None
         if run.determinism is not Determinism.OFF:
             tracer = TracerProcess(slot.tracer, slot.tracer)
             undo.callback(tracer.close)
             pids["tracer"] = tracer.pid
         pidfds = {name: os.pidfd_open(pid) for name, pid in pids.items()}
-        parties = Parties(broker, signer, mediator, tracer, pids, pidfds)
+        parties = Parties(broker, signer, mediator, tracer, pids, pidfds, publisher)
         return Begun(slot, ahead, parties, undo.pop_all())
 
 
@@ -161,6 +173,28 @@ def _broker(
         proxy_auth=run.proxy_auth,
     )
     broker.main(sock, mediator, config)
+
+
+def _publish(run: Prepared, slot: Slot, undo: ExitStack) -> tuple[Channel | None, dict[str, int]]:
+    """Start the publisher of a run with --publish; its listening sockets are then its own."""
+    if not run.publish:
+        return None, {}
+    from hark.mediator import publish  # noqa: PLC0415 - only here
+
+    published = publish.listen(run.publish)
+    channel, pid = _fork(lambda sock: _publisher(sock, published, slot))
+    for one in published:
+        one.sock.close()
+    undo.callback(channel.close)
+    return channel, {"publisher": pid}
+
+
+def _publisher(sock: socket.socket, published: list[Published], slot: Slot) -> None:
+    """Be the publisher."""
+    from hark.mediator import publish  # noqa: PLC0415 - only here
+
+    trust.check_tree()
+    publish.main(sock, published, uid=slot.publisher, gid=slot.publisher)
 
 
 def _signer(sock: socket.socket, run: Prepared, slot: Slot) -> None:

@@ -57,6 +57,7 @@ class RunOptions:
     key: Path | None = None
     upstream: tuple[tuple[str, bytes, int], ...] = ()
     upstream_ca: Path | None = None
+    publish: tuple[tuple[int, int], ...] = ()  # host's port, agent's port
     tty: bool | None = None
     limits: tuple[str, ...] = ()  # NAME=VALUE
     determinism: Determinism | None = None
@@ -102,6 +103,7 @@ class Prepared:
     upstream_ca: bytes
     extra_ca: bytes
     proxy_auth: bytes = field(repr=False)
+    publish: tuple[tuple[int, int], ...]
     capabilities: Capabilities
     destination: Destination
     key_fd: int
@@ -155,6 +157,7 @@ def prepare(
         upstream_ca=upstream_ca,
         extra_ca=extra_ca,
         proxy_auth=load_proxy_auth(policy.policy.way_out, outer),
+        publish=options.publish,
         capabilities=capabilities,
         destination=destination,
         key_fd=key_fd,

@@ -32,7 +32,7 @@ from hark.recorder.bounds import Bounds, refused_tasks
 from hark.recorder.digest import Digests
 from hark.recorder.ending import Ending, count_events, died, difference_events
 from hark.recorder.inputs import RunResult, SessionInputs
-from hark.recorder.merge import DialRecorded, Merger, RingDurable
+from hark.recorder.merge import Ahead, DialRecorded, Merger, RingDurable
 from hark.recorder.stdio import Stream, TerminalRelay
 from hark.recorder.translate import Names, Payload, compact
 from hark.workspace.writes import summary, write_set, write_set_events
@@ -109,6 +109,8 @@ class Session:
         self._undrained = {"mediator-died", "broker-died"}
         if inputs.tracer is not None:
             self._undrained.add("tracer-died")
+        if inputs.publisher is not None:
+            self._undrained.add("publisher-died")
         self._launch_alive = True
         self._writable = True
         self._end = Ending(limits=inputs.limits)
@@ -196,11 +198,15 @@ class Session:
             (self._in.sensors, _nothing),  # read in every turn
             (self._in.packets, _nothing),
         ]
+        channels = [self._in.launch, self._in.mediator, self._in.broker, self._in.signer]
         if self._in.tracer is not None:
             watch.append((self._in.tracer, self._on_tracer))
+        if self._in.publisher is not None:
+            watch.append((self._in.publisher, self._on_publisher))
+            channels.append(self._in.publisher)
         for source, callback in watch:
             self._selector.register(source.fileno(), selectors.EVENT_READ, callback)
-        for channel in (self._in.launch, self._in.mediator, self._in.broker, self._in.signer):
+        for channel in channels:
             self._urgent.register(channel.fileno(), selectors.EVENT_READ)
         self._urgent.register(self._wake, selectors.EVENT_READ)
         self._bulk.register(self._in.ring.fileno(), selectors.EVENT_READ, _nothing)
@@ -383,6 +389,19 @@ class Session:
                 case _:
                     raise PeerBroken(f"{type(got.msg).__name__} message from hark-trace")
 
+    def _on_publisher(self) -> None:
+        if self._in.publisher is None:
+            return
+        for got in self._messages(self._in.publisher, "publisher-died"):
+            got.close()
+            match got.msg:
+                case control.Inbound():
+                    self._merger.take_inbound(got.msg, got.ident, self._clock())
+                case Plain(type=MsgType.DRAINED):
+                    self._undrained.discard("publisher-died")
+                case _:
+                    raise PeerBroken(f"{type(got.msg).__name__} message from the publisher")
+
     def _on_signer(self) -> None:
         # The writer reads answers itself, while it waits for them: what is left is end of file.
         try:
@@ -424,7 +443,7 @@ class Session:
     # --- events out -------------------------------------------------------------------------------
 
     def _write_due(self, now: int, *, drain: bool = False) -> None:
-        waiting: list[RingDurable | DialRecorded] = []
+        waiting: list[Ahead] = []
         for event in self._merger.due(now, drain=drain):
             if not self._written(self._in.writer.append, event.kind, event.boot_ns, event.payload):
                 self._discarded += 1
@@ -436,15 +455,17 @@ class Session:
             self._release_waiting(waiting)
         self._written(self._in.writer.tick, now)
 
-    def _release_waiting(self, waiting: list[RingDurable | DialRecorded]) -> None:
-        """Tell the mediator and the broker what is on disk. A peer that is gone is seen as such."""
+    def _release_waiting(self, waiting: list[Ahead]) -> None:
+        """Tell each peer what of it is on disk. One that is gone is seen as such."""
         below = 0
         with contextlib.suppress(PeerClosed):
             for ahead in waiting:
                 if isinstance(ahead, RingDurable):
                     below = max(below, ahead.below)
-                else:
+                elif isinstance(ahead, DialRecorded):
                     self._in.broker.send(Plain(MsgType.DIAL_RECORDED), ident=ahead.ident)
+                elif self._in.publisher is not None:
+                    self._in.publisher.send(Plain(MsgType.INBOUND_RECORDED), ident=ahead.ident)
         with contextlib.suppress(PeerClosed):
             if below:
                 self._in.mediator.send(control.Durable(below))
@@ -528,11 +549,14 @@ class Session:
             return
         self._phase = _Phase.DRAINING
         self._deadline_ns = self._clock() + limits.SESSION_DRAIN_WAIT_NS
-        services = [("broker-died", self._in.broker), ("mediator-died", self._in.mediator)]
-        if self._in.tracer is not None:
-            services.append(("tracer-died", self._in.tracer))
+        services = (
+            ("publisher-died", self._in.publisher),
+            ("broker-died", self._in.broker),
+            ("mediator-died", self._in.mediator),
+            ("tracer-died", self._in.tracer),
+        )
         for reason, channel in services:
-            if reason in self._undrained:
+            if channel is not None and reason in self._undrained:
                 with contextlib.suppress(PeerClosed):
                     channel.send(Plain(MsgType.STOP))
         if self._relay is not None:

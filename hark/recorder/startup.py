@@ -166,6 +166,7 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
                 children=Children(parties.pids | start.pids | {"launch": launcher.pid}),
                 player=replay.player if replay is not None else None,
                 proxy=_proxy(run),
+                publisher=parties.publisher,
                 sealed=_sealed(replay),
                 limits=Limits(**{bound.name: bound.value for bound in plan.limits}),
             )
@@ -173,11 +174,19 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
 
 
 def _hand_network(parties: Parties, network: RunNetwork) -> None:
-    """Give the mediator and the broker the sockets that lie in M."""
+    """Give the mediator, the broker and the publisher what is theirs of the namespaces."""
     parties.wait_broker()
     parties.mediator.listen([network.tcp4, network.tcp6])
     resolver = [network.udp4, network.udp6, network.dns4, network.dns6]
     parties.broker.send(Plain(MsgType.RESOLVE_SOCKETS), fds=resolver)
+    parties.publish(network.agent_netns)
+
+
+def _watched(run: Prepared) -> tuple[WatchedProcess, ...]:
+    """Return whom hark-launch watches."""
+    tracer = () if run.determinism is Determinism.OFF else (_TRACER,)
+    publisher = (WatchedProcess("publisher", ExitCause.PUBLISHER),) if run.publish else ()
+    return (*_WATCHED, *tracer, *publisher)
 
 
 def _proxy(run: Prepared) -> str | None:
@@ -221,7 +230,11 @@ def explain_paths(run: Prepared) -> list[str]:
 
 
 def _notes(run: Prepared, more: tuple[str, ...]) -> list[str]:
-    return [f"note   {printable(note)}" for note in (*run.paths.notes, *more)]
+    published = (
+        f"port {inside} of the agent is reached at 127.0.0.1:{outside} of this host"
+        for outside, inside in run.publish
+    )
+    return [f"note   {printable(note)}" for note in (*run.paths.notes, *more, *published)]
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -250,7 +263,7 @@ def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
             GivenFile(t.path, ca_pem if t.form == "pem" else java_store(ca_pem)) for t in targets
         ),
         tty=_terminal_size() if run.tty else None,
-        watched=_WATCHED if run.determinism is Determinism.OFF else (*_WATCHED, _TRACER),
+        watched=_watched(run),
         determinism=run.determinism,
         destination=run.destination.name or None,  # a replay may keep no bundle
         allow_downgrades=policy.allow_downgrades,
@@ -501,6 +514,7 @@ def _run_start(run: Prepared, slot: Slot, workspace: bytes | None) -> dict[int, 
             21: run.development,
             22: [host.name for host in run.policy.hosts],
             24: workspace,
+            27: [list(pair) for pair in run.publish] or None,
             25: blake3.blake3(run.extra_ca).digest() if run.extra_ca else None,
         }
     )

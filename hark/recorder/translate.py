@@ -307,3 +307,40 @@ def draws(message: control.Draws) -> Payload:
     """What a thread has drawn: ``random``. Without a stream of its own where it had no path."""
     stream = message.path.to_bytes(8, "big") if message.path else None
     return compact({4: "getrandom", 5: message.calls, 6: message.bytes, 7: stream})
+
+
+# --- publisher ------------------------------------------------------------------------------------
+
+_INBOUND = 1 << 32  # from here on: above all that the mediator numbers in one run
+_INBOUND_END = {
+    control.InboundWhat.COMPLETE: "complete",
+    control.InboundWhat.REFUSED: "dial_connect",
+    control.InboundWhat.HOST_GONE: "client_gone",
+    control.InboundWhat.AGENT_GONE: "upstream_closed",
+    control.InboundWhat.STOPPED: "stopped",
+}
+
+
+def inbound(message: control.Inbound, ident: int) -> Payload:
+    """Kind 12, of a published port."""
+    return compact(
+        {
+            4: _INBOUND + ident,
+            6: family_address(message.family, message.src),
+            7: message.sport,
+            8: family_address(message.family, message.dst),
+            9: message.port,
+            14: message.host_port,
+        }
+    )
+
+
+def inbound_end(message: control.Inbound, ident: int) -> Payload:
+    """Kind 22, of a published port."""
+    reasons = {int(what): reason for what, reason in _INBOUND_END.items()}
+    return {
+        4: _INBOUND + ident,
+        5: reasons.get(message.what, f"status {message.what}"),
+        6: message.rx_bytes,
+        7: message.tx_bytes,
+    }

@@ -110,6 +110,7 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
         upstream_ca=b"",
         extra_ca=b"",
         proxy_auth=b"",
+        publish=(),
         capabilities=capabilities,
         destination=destination,
         key_fd=key_fd,

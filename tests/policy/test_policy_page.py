@@ -32,6 +32,14 @@ def test_the_examples_are_policies() -> None:
     compile_policy(parse_layer(whole.encode(), source="page", folder="/").policy)
 
 
+def test_the_examples_of_the_guide_are_policies() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "network.md").read_text()
+    blocks = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
+    assert len(blocks) == 4
+    for text in blocks:
+        compile_policy(parse_layer(text.encode(), source="guide", folder="/").policy)
+
+
 def test_every_key_has_a_row() -> None:
     rows = set(re.findall(r"^\| `\[*(\w+)\]*` \|", section("Keys"), re.MULTILINE))
     assert rows == {field.encode_name for field in msgspec.structs.fields(PolicyFile)}
