@@ -36,7 +36,7 @@ CLEAN_HARK := hark/_native*.so
 include $(wildcard csrc/*/room.mk) $(wildcard bpf/room.mk)
 
 .PHONY: help setup packages packages-test venv venv-dev venv-agents build bytecode native programs bpf libexec \
-	test-escape test-host-impact check lint types layers format-check tidy san test test-python test-c test-slow test-interop packages-interop fuzz bench \
+	test-escape test-host-impact check lint types layers format-check tidy san test test-python test-c test-slow test-interop packages-interop fuzz fidelity bench \
 	install clean lock fmt audit
 
 help:
@@ -166,6 +166,11 @@ test-interop: packages-test packages-interop
 fuzz: packages-test
 	$(Q)$(MAKE) --no-print-directory venv-dev build
 	$(Q)$(MAKE) --no-print-directory $(FUZZ_TARGETS)
+
+# N: pairs of each shape. SHAPES: only these, such as node/. A stopped run goes on; FRESH=1 begins anew.
+fidelity: packages-test
+	$(Q)$(MAKE) --no-print-directory venv-dev build
+	$(Q)$(PY) tests/fidelity/run.py -n $(or $(N),20) $(if $(FRESH),--fresh) $(SHAPES)
 
 bench: packages-test
 	$(Q)$(MAKE) --no-print-directory venv-dev build

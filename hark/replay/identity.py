@@ -271,8 +271,11 @@ class Canonicaliser:
 
     @property
     def title(self) -> str:
-        """Method, host and path, for a person."""
-        return f"{self.method} {self.host}{self.path}"
+        """Method, host with an unusual port, and path, for a person."""
+        usual = (("https", "443"), ("http", "80"))
+        scheme, port = self._place[1].value, self._place[3].value
+        where = self.host if (scheme, port) in usual else f"{self.host}:{port}"
+        return f"{self.method} {where}{self.path}"
 
     @property
     def has_body(self) -> bool:

@@ -13,6 +13,7 @@ import gzip
 import json
 import socket
 import ssl
+import struct
 import threading
 import time
 from dataclasses import asdict, dataclass, field, replace
@@ -82,7 +83,8 @@ def _response_head(reply: Reply, extra: dict[str, str]) -> bytes:
         **extra,
         "Connection": "close" if reply.close else "keep-alive",
     }
-    lines = [f"HTTP/1.1 {reply.status} {phrase}", *(f"{k}: {v}" for k, v in fields.items())]
+    rows = [*fields.items(), *reply.fields]
+    lines = [f"HTTP/1.1 {reply.status} {phrase}", *(f"{k}: {v}" for k, v in rows)]
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
@@ -282,17 +284,24 @@ class Stub:
         if reply.streamed:
             head = _response_head(reply, {**extra, "Transfer-Encoding": "chunked"})
         else:
-            head = _response_head(reply, {**extra, "Content-Length": str(len(body))})
+            size = len(body) + (1000 if reply.cut else 0)
+            head = _response_head(reply, {**extra, "Content-Length": str(size)})
         if request.method == "HEAD":
             body, reply = b"", replace(reply, parts=())
         self._keep(seen, request, reply, head, body)
+        waits = iter(reply.waits)
+        self._stopping.wait(next(waits, 0))
         tls.sendall(head)
         for part in reply.parts:
+            self._stopping.wait(next(waits, 0))
             tls.sendall(chunk(part) if reply.streamed else part)
         if reply.hold:
             self._stopping.wait()
+        elif reply.cut:
+            tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            raise WireError("cut, as asked")
         elif reply.streamed:
-            tls.sendall(last_chunk())
+            tls.sendall(last_chunk(reply.trailers))
 
     def _keep(
         self, seen: ConnectionSeen, request: Request, reply: Reply, head: bytes, body: bytes

@@ -123,6 +123,7 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-def last_chunk() -> bytes:
-    """Return the end of a chunked body, without trailers."""
-    return b"0\r\n\r\n"
+def last_chunk(trailers: tuple[tuple[str, str], ...] = ()) -> bytes:
+    """Return the end of a chunked body."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in trailers)
+    return f"0\r\n{lines}\r\n".encode()

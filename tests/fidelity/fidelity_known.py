@@ -1,0 +1,30 @@
+"""Shapes that do not replay equal today, and why. What is not here must be equal in every pair.
+
+A reason names what is missing in hark, never bad luck. A shape that becomes equal stays here only
+until the next full run says so: then ``make fidelity`` fails, since the reason is untrue.
+"""
+
+from __future__ import annotations
+
+__all__ = ["KNOWN"]
+
+CLOCK = "the agent's clock is real in a replay, and its readings are in the prompt"
+RANDOM = "the agent's randomness is real in a replay, and what it made of it has no shape of an id"
+RACE = "nothing holds an answer back until the agent is idle: the order it sees them in is chance"
+STATS = "times and sizes of files are real, and are in the prompt"
+
+KNOWN = {
+    "python/ascompleted": RACE,
+    "node/ascompleted": RACE,
+    "go/ascompleted": RACE,
+    "python/midway": f"{RACE}; what it saw before its timeout is in the prompt",
+    "python/backoff_told": f"{CLOCK}; {RANDOM}",
+    "node/clock": f"{CLOCK}; {RANDOM}",
+    "go/clock": CLOCK,
+    "c/clock": CLOCK,
+    "sh/tool": f"{CLOCK}; {RANDOM}",
+    "sh/git": f"{CLOCK}: commit dates are in hashes and files",
+    "sh/listing": STATS,
+    "python/order": f"{RANDOM}: the order of sets, hashes and addresses",
+    "python/gzipids": "an id of the agent's that comes back in a coded body is not put back",
+}
