@@ -19,7 +19,7 @@ from hark.policy.model import Determinism
 from hark.recorder import startup as runs
 from hark.recorder.inputs import Replay
 from hark.replay import startup
-from hark.replay.actions import Action
+from hark.replay.actions import Action, Delivered
 from hark.replay.bundles import compare, history, rules_of, steps
 from hark.replay.gate import Gate
 from hark.replay.match import nearest
@@ -101,14 +101,33 @@ def _plain(error: HarkError) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def _judged(parent: Parent, child: Bundle, player: Player) -> Verdict:
+    """Return the verdict; what it names is the agent's doing and not chance's.
+
+    Answers are given in recorded order, but nothing holds back what the agent does: which action of
+    a concurrent one stands before a delivery is chance. So what differs also without an order is
+    told first, and where nothing does, the order is not compared.
+    """
+    verdict = compare(parent.bundle, child, rules=parent.rules)
+    if player.diverged is not None and not player.gone_beyond:
+        first = _first(parent, child, player.left)
+        return replace(verdict, divergence=first or verdict.divergence)
+    if verdict.equal:
+        return verdict
+    loose = compare(parent.bundle, child, rules=parent.rules, order=False)
+    return loose if loose.equal else replace(verdict, divergence=loose.divergence)
+
+
 def _first(parent: Parent, child: Bundle, left: Sequence[Entry]) -> Divergence | None:
-    """Return the first difference in the order things happened.
+    """Return the first action without a partner, in the order things happened.
 
     The agent was stopped at it, so what else is missing or cut short is hark's own doing.
     """
     rules = rules_of(parent.bundle, child, rules=parent.rules)
-    gate = Gate(history(parent.bundle, rules), parent.identity)
+    gate = Gate(history(parent.bundle, rules).as_set(), parent.identity)
     for _, step in steps(child, rules):
+        if isinstance(step, Delivered):
+            continue
         found = gate.feed(step)
         if found is None:
             continue
@@ -183,15 +202,7 @@ def replay(
     if player.passed:
         notes.append(f"{player.passed} answers did not wait for what was recorded before them")
     with os.fdopen(record.bundle, "rb") as file, Bundle.open(file.fileno()) as child:
-        verdict = compare(parent.bundle, child, rules=parent.rules)
-        if not verdict.equal and player.diverged is None:
-            # Answers were given in recorded order, but nothing holds back what the agent does.
-            loose = compare(parent.bundle, child, rules=parent.rules, order=False)
-            verdict = loose if loose.equal else verdict
-        if player.diverged is not None and not player.gone_beyond:
-            verdict = replace(
-                verdict, divergence=_first(parent, child, player.left) or verdict.divergence
-            )
+        verdict = _judged(parent, child, player)
         if record.has_seed and player.diverged is None:
             notes += draw_notes(parent.draws, draws_of(child))
     return Outcome(
