@@ -47,6 +47,7 @@ class Verb:
 VERBS = (
     Verb("run", "run a command contained, mediated and recorded", ("-policy",), failed=125),
     Verb("replay", "carry a recorded run out again, and compare", ("-key", "-policy", "-out")),
+    Verb("fidelity", "record and replay a command N times, and say what was the same"),
     Verb("verify", "check a bundle: signer, chain, root, heads", ("-key",)),
     Verb("inspect", "list the events of a bundle"),
     Verb("prove", "prove one event, or check a proof file", ("-seq", "-out", "-check")),

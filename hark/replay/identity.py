@@ -389,23 +389,46 @@ def _authority(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field of two identities; None where a side does not have it."""
+    """One field of two identities; None where a side does not have it.
+
+    ``own_ids``: both are the same but for ids that the agent minted.
+    """
 
     field: str
     recorded: str | None
     now: str | None
+    own_ids: bool = False
 
 
 def differences(recorded: Identity, now: Identity) -> list[Difference]:
-    """Return the fields that differ, in the order of the recorded side, then the surplus ones."""
+    """Return the fields that differ, in the order of the recorded side, then the surplus ones.
+
+    Those that differ in ids of the agent's own alone come last.
+    """
     left = {item.name: item.value for item in recorded.fields}
     right = {item.name: item.value for item in now.fields}
     names = [*left, *(name for name in right if name not in left)]
-    return [
-        Difference(name, left.get(name), right.get(name))
-        for name in names
-        if left.get(name) != right.get(name)
-    ]
+    shapes = _shapes(recorded), _shapes(now)
+    found = []
+    for name in names:
+        a, b = left.get(name), right.get(name)
+        if a != b:
+            own_ids = a is not None and b is not None
+            own_ids = own_ids and _masked(a or "", shapes[0]) == _masked(b or "", shapes[1])
+            found.append(Difference(name, a, b, own_ids))
+    return sorted(found, key=lambda item: item.own_ids)
+
+
+def _shapes(identity: Identity) -> dict[str, str]:
+    """Return what stands for each minted id of an action, long ones first."""
+    kinds = {text_of(token.text): text_of(token.kind) for token in identity.tokens}
+    return dict(sorted(kinds.items(), key=lambda item: -len(item[0])))
+
+
+def _masked(value: str, shapes: Mapping[str, str]) -> str:
+    for text, kind in shapes.items():
+        value = value.replace(text, f"\0{kind}\0")
+    return value
 
 
 def ignored(recorded: Identity, now: Identity) -> tuple[str, ...]:

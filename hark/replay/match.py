@@ -171,8 +171,9 @@ def nearest(
     for entry in same_kind[: limits.REPLAY_NEAREST_MAX]:
         full = load(entry.number)
         found = differences(full, now)
-        same = max(0, len(full.fields) - sum(item.recorded is not None for item in found))
-        score = same / max(1, same + len(found))
+        real = [item for item in found if not item.own_ids]
+        same = max(0, len(full.fields) - sum(item.recorded is not None for item in real))
+        score = same / max(1, same + len(real))
         if best is None or score > best[0]:
             near = Nearest(entry.number, full.title, same, tuple(found))
             best = (score, near)

@@ -265,14 +265,18 @@ def _divergence_lines(d: Divergence) -> list[str]:
     if d.conflict:
         out.append(f"  ids        {_shown(d.conflict[0], 80)} is not {_shown(d.conflict[1], 80)}")
     if d.nearest is not None:
-        total = d.nearest.same_fields + len(d.nearest.differences)
+        real = [item for item in d.nearest.differences if not item.own_ids]
+        total = d.nearest.same_fields + len(real)
         out.append(
-            f"  nearest    recorded action {d.nearest.number}: {len(d.nearest.differences)} of "
-            f"{total} fields differ"
+            f"  nearest    recorded action {d.nearest.number}: {len(real)} of {total} fields differ"
         )
-        for item in d.nearest.differences[: limits.REPLAY_SHOWN_ROWS]:
+        for item in real[: limits.REPLAY_SHOWN_ROWS]:
             left, right = _both(item)
             out.append(f"    {_shown(item.field, 100)}: {left}  ->  {right}")
+        if more := len(real) - limits.REPLAY_SHOWN_ROWS:
+            out += [f"    and {more} more (--json has all)"] if more > 0 else []
+        if ids := len(d.nearest.differences) - len(real):
+            out.append(f"    and {ids} that differ in ids of the agent's own alone")
     who = d.path + (f" ({d.program})" if d.program else "")
     out.append(f"  by         {_shown(who, 200)}")
     out.append(f"  last input {_shown(d.last_input or 'none', 200)}")
@@ -307,6 +311,7 @@ def _divergence_json(d: Divergence | None) -> dict[str, Any] | None:
                     "field": _shown(item.field, None),
                     "recorded": None if item.recorded is None else _shown(item.recorded, None),
                     "now": None if item.now is None else _shown(item.now, None),
+                    "own_ids": item.own_ids,
                 }
                 for item in d.nearest.differences
             ],

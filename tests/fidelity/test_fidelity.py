@@ -5,8 +5,8 @@ All shapes, with more pairs: ``make fidelity``.
 
 from __future__ import annotations
 
-import json
 import os
+import re
 
 import pytest
 from fidelity_known import KNOWN
@@ -60,11 +60,10 @@ def test_a_shape_that_did_not_happen_is_no_success(programs: Programs):
         assert shape.happened(pair.service, "") == "1 requests for /retry/503/1, not 2"
 
 
-def test_the_page_is_the_commands_own(programs: Programs):
-    """What stands in the repository was written by ``make fidelity``."""
-    assert programs is not None
+def test_the_page_is_the_commands_own():
+    """What stands in the repository was written by ``make fidelity``, about shapes that there are."""
     page = (AGENTS.parents[2] / "docs" / "fidelity.md").read_text()
     assert page.startswith("# Fidelity\n\nWritten by `make fidelity`")
-    for shape in SHAPES:
-        assert f"| {shape.label} | {shape.number} |" in page, shape.label
-    assert json.dumps(page)  # no lone surrogates: it is text
+    rows = re.findall(r"^\| (\w+/\w+) \| (\d+) \|", page, re.MULTILINE)
+    assert rows
+    assert set(rows) <= {(shape.label, str(shape.number)) for shape in SHAPES}
