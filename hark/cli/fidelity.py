@@ -161,7 +161,7 @@ def _options(args: argparse.Namespace) -> list[str]:
 
 
 def _hark(words: list[str], stdin: int = subprocess.DEVNULL) -> _Ended:
-    """Run one verb of this hark to its end. Of what an agent prints only the end of stderr is kept."""
+    """Run one verb of this hark to its end; of what an agent prints, keep the end of stderr."""
     stdout = subprocess.PIPE if words[0] == "replay" else subprocess.DEVNULL
     with tempfile.TemporaryFile() as told:
         done = subprocess.run(

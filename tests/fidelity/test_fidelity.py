@@ -61,7 +61,7 @@ def test_a_shape_that_did_not_happen_is_no_success(programs: Programs):
 
 
 def test_the_page_is_the_commands_own():
-    """What stands in the repository was written by ``make fidelity``, about shapes that there are."""
+    """What stands in the repository was written by ``make fidelity``, about known shapes."""
     page = (AGENTS.parents[2] / "docs" / "fidelity.md").read_text()
     assert page.startswith("# Fidelity\n\nWritten by `make fidelity`")
     rows = re.findall(r"^\| (\w+/\w+) \| (\d+) \|", page, re.MULTILINE)
