@@ -1,3 +1,5 @@
 . ./ask.sh
 TWIN=0
-ask "pid $$ date $(date +%s.%N) uuid $(cat /proc/sys/kernel/random/uuid) random $(head -c 4 /dev/urandom | od -An -tx1) twin $TWIN"
+some=$(head -c 4 /dev/urandom | od -An -tx1)
+uuid=$(cat /proc/sys/kernel/random/uuid)
+ask "pid $$ date $(date +%s.%N) uuid $uuid random $some twin $TWIN"
