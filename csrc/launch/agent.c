@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -150,6 +151,17 @@ int step_rlimit(struct launch *l, const struct plan_op *op, struct hark_err *err
 		want.rlim_cur = want.rlim_max;
 	if (setrlimit((__rlimit_resource_t)resource, &want) < 0)
 		return hark_err_set(err, errno, "rlimit %u: %s", resource, strerror(errno));
+	return 0;
+}
+
+int step_personality(struct launch *l, const struct plan_op *op, struct hark_err *err)
+{
+	struct hark_cur cur = op->body;
+	const int before = personality(0xffffffffUL); /* asks, and changes nothing */
+
+	(void)l;
+	if (before < 0 || personality((unsigned int)before | hark_cur_u32(&cur)) < 0)
+		return hark_err_set(err, errno, "personality: %s", strerror(errno));
 	return 0;
 }
 

@@ -66,7 +66,8 @@ enum hark_op {
 	HARK_OP_LANDLOCK = 0x306, /* u64 fs, net, scoped, u32 flags, n, {u64 access, str path}[n] */
 	HARK_OP_SECCOMP = 0x307,  /* u32 len, struct sock_filter[] */
 	HARK_OP_ENV = 0x308,      /* u32 n, str[n] */
-	HARK_OP_EXEC = 0x309      /* str file, u32 n, str argv[n] */
+	HARK_OP_EXEC = 0x309,     /* str file, u32 n, str argv[n] */
+	HARK_OP_PERSONALITY = 0x30a /* u32 bits to add, personality(2) */
 };
 
 enum hark_op_flag {

@@ -64,6 +64,7 @@ static const struct {
 	{HARK_OP_COVER, step_cover},
 	{HARK_OP_PIVOT, step_pivot},
 	{HARK_OP_RLIMIT, step_rlimit},
+	{HARK_OP_PERSONALITY, step_personality},
 	{HARK_OP_CREDS, step_creds},
 	{HARK_OP_CWD, step_cwd},
 	{HARK_OP_LANDLOCK, step_landlock},

@@ -179,8 +179,8 @@ HARK_MUST_USE int root_detach_sources(struct launch *l, struct hark_err *err);
 
 /* agent.c */
 /* TTY and STDIO are carried out in init, before the agent is forked. */
-step_fn step_tty, step_stdio, step_rlimit, step_creds, step_cwd, step_landlock, step_seccomp,
-	step_env, step_exec;
+step_fn step_tty, step_stdio, step_rlimit, step_personality, step_creds, step_cwd, step_landlock,
+	step_seccomp, step_env, step_exec;
 
 /* init.c */
 /* Make the run's init; the agent comes to life inside it. Returns in the warden only. */

@@ -57,6 +57,7 @@ static const struct op_def op_defs[] = {
 	{HARK_OP_TTY, 0, true, false, "hhww"},
 	{HARK_OP_STDIO, 0, true, false, "fffww"},
 	{HARK_OP_RLIMIT, 0, false, false, "wqq"},
+	{HARK_OP_PERSONALITY, 0, true, false, "w"},
 	{HARK_OP_CREDS, 0, true, true, "hww"},
 	{HARK_OP_CWD, 0, true, true, "s"},
 	{HARK_OP_LANDLOCK, 0, true, false, "qqqw(qs)"},

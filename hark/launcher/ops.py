@@ -42,6 +42,7 @@ __all__ = [
     "Op",
     "OpCode",
     "PathRule",
+    "Personality",
     "Pivot",
     "Proc",
     "Publish",
@@ -109,6 +110,7 @@ class OpCode(IntEnum):
     SECCOMP = 0x307
     ENV = 0x308
     EXEC = 0x309
+    PERSONALITY = 0x30A
 
 
 class Flag(IntFlag):
@@ -508,6 +510,15 @@ class Rlimit(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Personality(Op):
+    """Bits that are added to the agent's execution domain (personality(2))."""
+
+    CODE: ClassVar[OpCode] = OpCode.PERSONALITY
+    FORMAT: ClassVar[str] = "w"
+    bits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Creds(Op):
     """Enter the user namespace, become this id inside it, and drop every privilege."""
 
@@ -601,6 +612,7 @@ OPS: tuple[type[Op], ...] = (
     Tty,
     Stdio,
     Rlimit,
+    Personality,
     Creds,
     Cwd,
     Landlock,

@@ -43,6 +43,8 @@ __all__ = [
 TRACER = "tracer-socket"  # the descriptor that leads hark-launch to hark-trace
 LAYERS = "layers"  # folder of the run's folder: 0 workspace, 1.. write paths
 _HOME = "home"
+_ASLR = "aslr"
+_ADDR_NO_RANDOMIZE = 0x0040000  # personality(2)
 _CONFIG = "/etc/hark"
 _KERNEL = ("/proc", "/dev", "/sys")
 _SHARED = ("/usr", "/etc")
@@ -543,6 +545,7 @@ def _agent(b: _Builder) -> None:
     # 1, not 0: a core program of the host (core_pattern "|...") is started at any other limit.
     b.ops.append(ops.Rlimit(resource=resource.RLIMIT_CORE, soft=1, hard=1))
     b.ops += b.resources.rlimits()
+    _addresses(b)
     b.ops += [ops.Creds(userns=0, uid=b.uid, gid=b.gid), ops.Cwd(path=r.cwd)]
     b.ops += _landlock(b)
     b.ops += [
@@ -550,6 +553,14 @@ def _agent(b: _Builder) -> None:
         _filter(r),
         ops.Exec(file=r.file, argv=r.argv),
     ]
+
+
+def _addresses(b: _Builder) -> None:
+    """Have addresses repeat, where the policy takes that they are easier to guess then."""
+    if b.request.determinism is Determinism.OFF or _ASLR not in b.request.allow_downgrades:
+        return
+    b.lacks(_ASLR, "the policy allows it", "addresses repeat, and an attacker can know them")
+    b.ops.append(ops.Personality(bits=_ADDR_NO_RANDOMIZE))
 
 
 def _filter(request: LaunchRequest) -> Op:

@@ -430,3 +430,12 @@ def test_a_tracer_is_in_the_plan_where_randomness_repeats():
     assert filtered.flags is ops.Flag.NOTIFY
     assert filtered.blob.endswith(REQUEST.seccomp)
     assert len(filtered.blob) > len(REQUEST.seccomp)
+
+
+def test_addresses_repeat_only_where_the_policy_takes_it():
+    allowed = {"allow_downgrades": ("aslr",)}
+    assert not only(compiled(determinism=Determinism.LIGHT), ops.Personality)
+    assert not only(compiled(**allowed), ops.Personality), "off: nothing repeats"
+    plan = compile_plan(replace(REQUEST, determinism=Determinism.LIGHT, **allowed), CAPS, HOST)
+    assert [op.bits for op in plan.ops if isinstance(op, ops.Personality)] == [0x0040000]
+    assert [lost.feature for lost in plan.downgrades] == ["aslr"]

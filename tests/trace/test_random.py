@@ -274,3 +274,20 @@ def test_told_draws_are_as_many_as_made(place: Place):
     assert told["calls"] - base["calls"] == 1000
     assert told["bytes"] - base["bytes"] == 3000
     assert raw(told["source"]) == b"getrandom"
+
+
+def test_addresses_repeat_where_the_policy_takes_it(place: Place, tmp_path: Path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text('allow_downgrades = ["aslr"]\n')
+    command = python(place, "print([id(object()), id(print), hash(object())])")
+    recorded = place.run(*command, options=(f"--policy={policy}",))
+    recording = Recording.read(place.bundle)
+    (lost,) = recording.kind("downgrade")
+    assert lost["feature"] == "aslr"
+    done, said = place.replay()
+    assert (said["verdict"], done.status) == ("REPLAY-EQUAL exact", 0), done.stderr
+    assert recorded.stdout.decode() in done.stderr
+    place.bundle.rename(place.bundle.with_name("allowed.hark"))
+    plain = place.run(*command)
+    assert plain.stdout != recorded.stdout, "positive control: the kernel chooses at random"
+    assert not Recording.read(place.bundle).kind("downgrade")
