@@ -34,6 +34,7 @@ struct hark_abi_anchor {
 	struct hark_levels levels;
 	struct hark_count_key count_key;
 	struct hark_spawn spawn;
+	struct hark_idle idle;
 	struct hark_ring_stats ring_stats;
 	struct hark_run_stats run_stats;
 	enum hark_rec_kind rec_kind;
@@ -44,6 +45,7 @@ struct hark_abi_anchor {
 	enum hark_run_limit run_limit;
 	enum hark_count_nr count_nr;
 	enum hark_spawn_limit spawn_limit;
+	enum hark_idle_limit idle_limit;
 };
 
 struct hark_abi_anchor hark_abi_anchor;

@@ -291,6 +291,21 @@ struct hark_spawn {
 	uint32_t pad0;
 };
 
+/* What idle.bpf.c knows of its run; mapped by who waits for the run to be idle. */
+enum hark_idle_limit {
+	HARK_IDLE_RING = 4096 /* bytes of the ring of bells: one page */
+};
+
+struct hark_idle {
+	uint64_t seq;      /* how often the run has become busy: names one idle time */
+	int64_t active;    /* tasks that run, can run or are being woken; 0: idle */
+	uint64_t armed;    /* 1: ring the bell when the run becomes idle; cleared by that */
+	uint64_t since_ns; /* CLOCK_MONOTONIC of the last time it became idle */
+	uint64_t edges;    /* how often it has */
+	uint64_t missed;   /* tasks without room for a note: the count is not to be believed */
+	uint64_t repaired; /* tasks first met when they were running already */
+};
+
 struct hark_ring_stats {
 	uint64_t produced; /* the next record's sequence number */
 	uint64_t emitted;

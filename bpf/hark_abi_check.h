@@ -30,6 +30,7 @@ _Static_assert(sizeof(struct hark_ring_key) == 16, "hark_ring_key");
 _Static_assert(sizeof(struct hark_levels) == 16, "hark_levels");
 _Static_assert(sizeof(struct hark_count_key) == 16, "hark_count_key");
 _Static_assert(sizeof(struct hark_spawn) == 24, "hark_spawn");
+_Static_assert(sizeof(struct hark_idle) == 56, "hark_idle");
 _Static_assert(sizeof(struct hark_run_stats) == 56, "hark_run_stats");
 _Static_assert(sizeof(struct hark_rec_exec) + HARK_EXEC_NAME_MAX + HARK_EXEC_ARGV_MAX + 8 <=
 		       HARK_KERNEL_REC_MAX,

@@ -50,6 +50,7 @@ ROOMS = (
             "bpf/hark_abi.h",
             "csrc/sensors/hark_pins.h",
             "csrc/sensors/hark_sensors.h",
+            "csrc/sensors/hark_idle.h",
             "csrc/sensors/hark_probe.h",
         ),
         archives=("build/lib/libharksensors.a",),
