@@ -171,7 +171,7 @@ class _Exchange:
     failed: str = ""
     is_own: bool = False
     status: int = 0
-    delivered: int = 0
+    delivered: int = 0  # bytes of the response, its content coding removed where that can be
     content: Any = field(default_factory=blake3)
     decoder: Decoder | None = None
     scanner: InputScanner | None = None
@@ -588,17 +588,26 @@ class Extractor:
             return
         data = self._read(p.get(4, b""))
         exchange.content.update(data)
-        if exchange.decoder is not None and exchange.scanner is not None:
-            try:
-                for piece in exchange.decoder.feed(data):
-                    exchange.scanner.feed(piece)
-            except ValueError:
-                exchange.decoder = None
+        size = self._scan(exchange, data)
         if p.get(5) and exchange.scanner is not None:
             exchange.scanner.finish()
-        if data and not exchange.is_own:
-            exchange.delivered += len(data)
+        if size and not exchange.is_own:
+            exchange.delivered += size
             yield self._delivered(seq, exchange, "")
+
+    def _scan(self, exchange: _Exchange, data: bytes) -> int:
+        """Look for ids in the next bytes of a response; return how many decoded bytes they are."""
+        if exchange.decoder is None or exchange.scanner is None:
+            return len(data)
+        size = 0
+        try:
+            for piece in exchange.decoder.feed(data):
+                size += len(piece)
+                exchange.scanner.feed(piece)
+        except ValueError:
+            exchange.decoder = None
+            return len(data)
+        return size
 
     def _trailers(self, seq: int, p: dict[int, Any]) -> Iterator[Step]:
         exchange = self._exchanges.get(p[Key.EXCHANGE])

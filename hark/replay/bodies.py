@@ -194,6 +194,34 @@ class _Zstd:
         return bool(self._stream.eof) and not self._stream.unused_data
 
 
+class _Brotli:
+    def __init__(self) -> None:
+        import brotli  # noqa: PLC0415 - imported when first needed
+
+        self._error = brotli.error  # not a ValueError
+        self._stream = brotli.Decompressor()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        try:
+            yield from self._pieces(data)
+        except self._error as error:
+            raise ValueError(str(error)) from None
+
+    def _pieces(self, data: bytes) -> Iterator[bytes]:
+        """Decode all of ``data``: what does not fit into one piece waits inside the decoder."""
+        while True:
+            if data and self._stream.is_finished():
+                raise ValueError("bytes behind the end")
+            piece = self._stream.process(data, output_buffer_limit=limits.IDENTITY_PIECE_BYTES)
+            data = b""
+            if not piece:
+                return
+            yield piece
+
+    def is_whole(self) -> bool:
+        return bool(self._stream.is_finished())
+
+
 _DECODERS: dict[str, Callable[[], Decoder]] = {
     "": _Identity,
     "identity": _Identity,
@@ -201,6 +229,7 @@ _DECODERS: dict[str, Callable[[], Decoder]] = {
     "x-gzip": lambda: _Zlib(31),
     "deflate": lambda: _Zlib(15),
     "zstd": _Zstd,
+    "br": _Brotli,
 }
 
 

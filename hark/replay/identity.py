@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -440,7 +441,8 @@ def ignored(recorded: Identity, now: Identity) -> tuple[str, ...]:
         return ()
     if now.kind is not ActionKind.REQUEST:
         return tuple(sorted({f"volatile:{name}" for name in (*recorded.volatile, *now.volatile)}))
-    rules = {f"{rule} {quoted(name)}" for name, _, rule in set(recorded.dropped) ^ set(now.dropped)}
+    left, right = Counter(recorded.dropped), Counter(now.dropped)
+    rules = {f"{rule} {quoted(name)}" for name, _, rule in (left - right) + (right - left)}
     if recorded.telemetry and recorded.telemetry == now.telemetry:
         rules.add(f"telemetry:{recorded.telemetry}")
     volatile = {f"volatile:{name}" for name in (*recorded.volatile, *now.volatile)}

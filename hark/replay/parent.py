@@ -72,6 +72,7 @@ class Script:
     method: bytes
     expects: bool
     coding: str = ""
+    is_whole: bool = False
     pieces: list[Piece] = field(default_factory=list)
     is_over: bool = False
     began: bool = False
@@ -361,6 +362,7 @@ class _Reading:
             return
         script.is_over = True
         if reason == "complete":
+            script.is_whole = True
             self._add(script, Piece(PlayWhat.END))
         elif reason.startswith("upstream_") or reason == script.failure[0]:
             self._add(script, Piece(PlayWhat.CUT, script.failure[1], reason=reason))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hark import limits
@@ -28,6 +28,7 @@ from hark.replay.actions import Action, Extractor
 from hark.replay.identity import ActionKind
 from hark.replay.match import Matcher, Missing
 from hark.replay.parent import Framing, Piece
+from hark.replay.recoding import Recoding, needs_recoding, plain_head
 from hark.replay.renaming import Rewriter
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class _Live:
     unread: int = 0  # bytes sent that the mediator has not handed on
     pieces: deque[Piece] = field(default_factory=deque)  # released, not sent
     rewriter: Rewriter | None = None
+    recoding: Recoding | None = None
+    length: int | None = None  # of the body without its coding, where that is removed
 
 
 class Player:
@@ -217,8 +220,20 @@ class Player:
         self._of[number] = live
         if live.script.coding in ("", "identity"):
             live.rewriter = Rewriter(self._matcher.renames)
+        elif size := self._decoded_size(live.script):
+            live.rewriter = Rewriter(self._matcher.renames)
+            live.recoding = Recoding(live.script.coding)
+            live.length = size
         for piece in range(self._released.get(number, 0)):
             self._release(live, piece)
+
+    def _decoded_size(self, script: Script) -> int:
+        """Return the length of a coded reply that holds an id to be put back, else 0."""
+        changed = self._matcher.renames.changed
+        if not changed or not script.is_whole:
+            return 0
+        bodies = (piece.data for piece in script.pieces if piece.what is PlayWhat.BODY)
+        return needs_recoding(script.coding, map(self._parent.bundle.read_body, bodies), changed)
 
     def _diverge(self, action: Action, missing: Missing) -> None:
         title = action.identity.title
@@ -336,12 +351,16 @@ class Player:
         if rewriter is None or piece.what in (PlayWhat.END, PlayWhat.REFUSE, PlayWhat.CUT):
             return data
         if piece.what is PlayWhat.BODY:
-            return rewriter.feed(data)
+            return rewriter.feed(live.recoding.feed(data) if live.recoding else data)
+        if piece.what is PlayWhat.HEAD and live.length is not None:
+            data = plain_head(data, live.length)
         return Rewriter(self._matcher.renames).replace(data)
 
     def _counted(self, live: _Live, piece: Piece, data: bytes) -> Iterator[Play]:
         if piece.what in (PlayWhat.HEAD, PlayWhat.INTERIM, PlayWhat.BODY):
             live.unread += len(data)
+        if piece.what is PlayWhat.HEAD and live.length is not None:
+            piece = replace(piece, length=live.length)
         yield from _messages(live.number, piece, data)
 
 

@@ -26,5 +26,4 @@ KNOWN = {
     "sh/git": f"{CLOCK}: commit dates are in hashes and files",
     "sh/listing": STATS,
     "python/order": f"{RANDOM}: the order of sets, hashes and addresses",
-    "python/gzipids": "an id of the agent's that comes back in a coded body is not put back",
 }

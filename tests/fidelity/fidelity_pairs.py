@@ -40,6 +40,7 @@ env = "OPENAI_API_KEY"
 hosts = ["{API}"]
 header = "authorization"
 """
+DEADLINE_S = 600  # for 100 MB on a busy machine; no verdict depends on it
 _SUFFIX = {"python": ".py", "node": ".mjs", "sh": ".sh"}
 
 
@@ -220,7 +221,17 @@ class Pair:
             f"--policy={self.directory / 'policy.toml'}",
         ]
         env = environment(OPENAI_API_KEY=f"sk-test-{os.urandom(12).hex()}", SIZE=str(self.size))
-        done = hark("run", *options, "-o", self.bundle, "--", *command, cwd=self.work, env=env)
+        done = hark(
+            "run",
+            *options,
+            "-o",
+            self.bundle,
+            "--",
+            *command,
+            cwd=self.work,
+            env=env,
+            seconds=DEADLINE_S,
+        )
         if done.status:
             return f"status {done.status}: {done.stderr.strip()[-400:]}"
         return self.shape.happened(self.service, done.text)
@@ -228,7 +239,18 @@ class Pair:
     def replay(self, *options: str) -> Said:
         """Replay the recording."""
         before = len(self.service.connections())
-        done = hark("replay", "--json", *options, self.bundle, cwd=self.work, env=environment())
+        try:
+            done = hark(
+                "replay",
+                "--json",
+                *options,
+                self.bundle,
+                cwd=self.work,
+                env=environment(),
+                seconds=DEADLINE_S,
+            )
+        except subprocess.TimeoutExpired as error:
+            return Said(-1, {}, str(error), len(self.service.connections()) - before)
         dialled = len(self.service.connections()) - before
         verdict = json.loads(done.stdout) if done.stdout else {}
         return Said(done.status, verdict, done.stderr, dialled)

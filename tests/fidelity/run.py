@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from fidelity_known import KNOWN  # noqa: E402 - after the path
+from fidelity_mutations import mutate  # noqa: E402
 from fidelity_pairs import Pair, Programs  # noqa: E402
 from fidelity_shapes import SHAPES, Shape  # noqa: E402
 from harness.running import ROOT  # noqa: E402
@@ -37,6 +38,8 @@ class Row:
     shape: Shape
     pairs: list[tuple[bool, str]] = field(default_factory=list)
     twin: tuple[bool, str] | None = None
+    mutations: tuple[int, int, int, dict[str, int]] | None = None
+    silent: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> int:
@@ -52,6 +55,7 @@ class Row:
             )
         if len(self.pairs) >= TOLD and self.equal == len(self.pairs) and label in KNOWN:
             out.append(f"{label}: is equal; its known reason is untrue")
+        out += [f"{label}: an alteration was silent: {text}" for text in self.silent]
         if self.twin is not None and not self.twin[0]:
             out.append(f"{label}: its twin was not caught: {self.twin[1]}")
         return out
@@ -70,6 +74,10 @@ def read() -> dict[str, Row]:
         row = rows.get(kept["shape"])
         if row is not None and kept["what"] == "pair":
             row.pairs.append((kept["good"], kept["text"]))
+        elif row is not None and kept["what"] == "mutations":
+            row.mutations = json.loads(kept["text"])
+        elif row is not None and kept["what"] == "silent":
+            row.silent.append(kept["text"])
         elif row is not None:
             row.twin = (kept["good"], kept["text"])
     return rows
@@ -98,6 +106,11 @@ def measure(row: Row, count: int, programs: Programs) -> None:
                 named = any(title.startswith(shape.twin) for title in said.titles())
                 caught = said.status == 1 and named and not said.dialled
                 keep(shape, "twin", good=caught, text=clean(f"{said.line}: {said.titles()}"))
+                found = mutate(pair.bundle)
+                text = json.dumps([found.requests, found.caught, found.renamed, found.ignored])
+                keep(shape, "mutations", good=not found.silent, text=text)
+                for label in found.silent:
+                    keep(shape, "silent", good=False, text=clean(label))
 
 
 HEAD = """# Fidelity
@@ -137,6 +150,23 @@ def differences(row: Row) -> list[str]:
     return [f"**{row.shape.label}**: {reason}.", "", *rows, ""]
 
 
+def alterations(rows: list[Row]) -> list[str]:
+    """Return what became of every altered field (``fidelity_mutations``)."""
+    found = [row.mutations for row in rows if row.mutations]
+    ignored: Counter[str] = Counter()
+    for row in found:
+        ignored.update(row[3])
+    requests, caught, renamed = (sum(row[i] for row in found) for i in range(3))
+    silent = [f"- **{row.shape.label}: {text}**" for row in rows for text in row.silent]
+    total = caught + renamed + ignored.total() + len(silent)
+    told = f"{caught} caught at their request, {renamed} told as a renamed id"
+    named = f"{ignored.total()} named by a rule, **{len(silent)} silent**"
+    rules = "; ".join(f"`{rule}` {count}" for rule, count in ignored.most_common())
+    first = f"{total} alterations of {requests} recorded requests, one at a time: {told}, {named}."
+    lines = ["## Every field altered", "", first, "", f"Rules: {rules}.", ""]
+    return [*lines, *silent]
+
+
 def page(rows: list[Row], count: int) -> str:
     """Return docs/fidelity.md."""
     done = [row for row in rows if row.pairs]
@@ -146,7 +176,7 @@ def page(rows: list[Row], count: int) -> str:
     lines += ["", "## What differs, and why", ""]
     for row in done:
         lines += differences(row) if row.equal < len(row.pairs) else []
-    return "\n".join([*lines, SHAPES_TEXT, ""])
+    return "\n".join([*lines, *alterations(done), SHAPES_TEXT, ""])
 
 
 SHAPES_TEXT = """## The shapes

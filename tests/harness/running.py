@@ -98,6 +98,7 @@ def hark(
     env: dict[str, str] | None = None,
     before: tuple[str, ...] = (),
     stdin: bytes = b"",
+    seconds: float = DEADLINE_S,
 ) -> Finished:
     """Run one hark command to its end; ``before`` are words in front, such as setpriv's."""
     done = subprocess.run(
@@ -106,7 +107,7 @@ def hark(
         env=environment() if env is None else env,
         input=stdin,
         capture_output=True,
-        timeout=DEADLINE_S,
+        timeout=seconds,
         check=False,
     )
     return Finished(done.returncode, done.stdout, done.stderr.decode(errors="replace"))
