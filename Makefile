@@ -169,7 +169,7 @@ fuzz: packages-test
 
 # N: pairs of each shape. SHAPES: only these, such as node/. A stopped run goes on; FRESH=1 begins anew.
 fidelity: packages-test
-	$(Q)$(MAKE) --no-print-directory venv-dev build
+	$(Q)$(MAKE) --no-print-directory venv-dev venv-agents build
 	$(Q)$(PY) tests/fidelity/run.py -n $(or $(N),20) $(if $(FRESH),--fresh) $(SHAPES)
 
 bench: packages-test

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fidelity_service import API, NEWS, OTHER, Service
-from harness.running import PYTHON, environment, hark, need, need_program, upstreams
+from fidelity_service import API, MCP, NEWS, OTHER, Service
+from harness.running import PYTHON, ROOT, environment, hark, need, need_program, upstreams
 from ulid import ULID
 
 from hark.bundle.reader import Bundle
@@ -31,14 +31,26 @@ if TYPE_CHECKING:
 __all__ = ["POLICY", "Pair", "Programs", "Result", "Said"]
 
 AGENTS = Path(__file__).parent / "agents"
+CLIENTS = ROOT / "tests" / "interop" / "clients"
+VENV = Path(os.environ.get("HARK_AGENTS_VENV") or ROOT / ".venv-agents")
+MINI = {  # mini-swe-agent: no question, no price list, no first start
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "MSWEA_CONFIGURED": "true",
+    "MSWEA_COST_TRACKING": "ignore_errors",
+    "MSWEA_SILENT_STARTUP": "1",
+}
+TASK = """Count the page.
+stub-call bash {"command": "curl -sS https://news.example/page | wc -c >seen; date; echo $$"}
+stub-call bash {"command": "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo seen $(cat seen)"}
+"""
 POLICY = f"""
-allow_hosts = ["{API}", "{NEWS}", "{OTHER}"]
-pass_env = ["SIZE"]
+allow_hosts = ["{API}", "{NEWS}", "{OTHER}", "{MCP}"]
+pass_env = {json.dumps(["SIZE", *MINI])}
 
 [secrets.openai]
 env = "OPENAI_API_KEY"
 hosts = ["{API}"]
-header = "authorization"
+header = ["authorization", "x-api-key", "x-goog-api-key"]
 """
 DEADLINE_S = 600  # for 100 MB on a busy machine; no verdict depends on it
 _SUFFIX = {"python": ".py", "node": ".mjs", "sh": ".sh"}
@@ -201,6 +213,8 @@ class Pair:
     def place(self, twin: int = 0) -> list[str]:
         """Put the agent, or its twin, into the workspace; return its command."""
         runtime, name = self.shape.runtime, self.shape.name
+        if runtime in ("client", "agent"):
+            return self._place_client(twin)
         if runtime not in _SUFFIX:
             shutil.copy(self.programs.find(runtime, twin), self.work / "agent")
             return ["./agent", name]
@@ -212,15 +226,35 @@ class Pair:
             return [str(PYTHON), script]
         return [need_program("node") if runtime == "node" else "/bin/sh", script]
 
+    def _place_client(self, twin: int) -> list[str]:
+        """Put somebody else's program into the workspace, or with another model or argument."""
+        python = str(PYTHON) if self.shape.runtime == "client" else str(VENV / "bin" / "python")
+        if self.shape.runtime == "agent":
+            need("venv-agents", (VENV / ".done").exists())
+        if self.shape.name == "mini":
+            words = ["-y", "--exit-immediately", "-m", "openai/m", "-t", TASK]
+            return [str(VENV / "bin" / "mini"), *words]
+        script = f"{self.shape.name}_client.py"
+        text = (CLIENTS / script).read_text()
+        if twin:
+            old, new = ('"b": 23', '"b": 24') if self.shape.name == "mcp" else ('"m"', '"n"')
+            assert old in text
+            text = text.replace(old, new, 1)
+        (self.work / script).write_text(text)
+        shutil.copy(CLIENTS / "mcp_server.py", self.work)
+        return [python, script]
+
     def record(self) -> str:
         """Record the agent; return what is missing of its shape."""
         command = self.place()
         options = [
-            *upstreams(self.service.address, API, NEWS, OTHER),
+            *upstreams(self.service.address, API, NEWS, OTHER, MCP),
             f"--upstream-ca={self.service.ca_file}",
             f"--policy={self.directory / 'policy.toml'}",
         ]
-        env = environment(OPENAI_API_KEY=f"sk-test-{os.urandom(12).hex()}", SIZE=str(self.size))
+        env = environment(
+            OPENAI_API_KEY=f"sk-test-{os.urandom(12).hex()}", SIZE=str(self.size), **MINI
+        )
         done = hark(
             "run",
             *options,

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
     from stub.wire import Request
 
-__all__ = ["API", "EVIL", "NEWS", "OTHER", "Service"]
+__all__ = ["API", "EVIL", "MCP", "NEWS", "OTHER", "Service"]
 
 API, NEWS, OTHER, EVIL = "api.openai.com", "news.example", "other.example", "evil.example"
+MCP = "mcp.example"
 # "brotli says hello" by the reference encoder: no Python of the test host has one.
 BROTLI = base64.b64decode("CwiAYnJvdGxpIHNheXMgaGVsbG8D")
 _LATENCY_S = 0.03
@@ -47,7 +48,7 @@ class Service(Stub):
     def __init__(self, directory: Path) -> None:
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
-        super().__init__(directory, (API, NEWS, OTHER, EVIL))
+        super().__init__(directory, (API, NEWS, OTHER, EVIL, MCP))
 
     def count(self, start: str) -> int:
         """Return how many requests there were for paths that begin so."""
@@ -61,7 +62,8 @@ class Service(Stub):
             self.counts[path] += 1
             turn = self.counts[path]
         word, *rest = path.lstrip("/").split("/")
-        known = getattr(self, f"_{word}", None)
+        is_mcp = request.field("host").startswith(MCP)
+        known = None if is_mcp else getattr(self, f"_{word}", None)
         return known(request, turn, *rest) if known else super()._answer(request)
 
     # --- one method per first word of a path ------------------------------------------------------

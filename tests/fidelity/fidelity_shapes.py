@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fidelity_service import API, EVIL
+from fidelity_service import API, EVIL, MCP
+from stub.apis import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +69,15 @@ def denied(path: str, least: int) -> Callable[[Service, str], str]:
             return "the denied host was reached"
         count = service.count(path)
         return asked(service) if count >= least else f"{count} requests for {path}, not {least}"
+
+    return check
+
+
+def printed(*texts: str) -> Callable[[Service, str], str]:
+    """Somebody else's program said what it says when it worked."""
+
+    def check(_service: Service, stdout: str) -> str:
+        return next((f"stdout has no {text!r}" for text in texts if text not in stdout), "")
 
     return check
 
@@ -147,4 +157,14 @@ SHAPES = (
     Shape("node", "timeouts", 26, requests("/silent/", 2)),
     Shape("go", "timeouts", 26, requests("/silent/", 2)),
     Shape("python", "midway", 26, requests("/feed/", 1)),
+    # SDKs and agents of others, unmodified (tests/interop/clients). A twin has another model.
+    *(
+        Shape("client", name, 27, printed(TEXT), f"POST {API}/")
+        for name in ("openai", "anthropic", "google", "httpx", "aiohttp", "requests")
+    ),
+    Shape("agent", "langgraph", 28, printed(f"{TEXT}; the tool said 42"), CHAT),
+    Shape("agent", "smolagents", 28, printed("code 42", "tools the sum is 42"), CHAT),
+    Shape("agent", "pydantic_ai", 28, printed(f"{TEXT}; the tool said 42"), CHAT),
+    Shape("agent", "mcp", 28, printed("http ['add'] 42", "stdio "), f"POST {MCP}/mcp"),
+    Shape("agent", "mini", 28, printed("seen 832"), ""),
 )

@@ -101,7 +101,7 @@ def measure(row: Row, count: int, programs: Programs) -> None:
             result = pair.run()
             if number < todo:
                 keep(shape, "pair", good=result.is_equal, text=clean(result.text()))
-            if number == 0 and row.twin is None and not result.missing:
+            if number == 0 and row.twin is None and shape.twin and not result.missing:
                 said = pair.twin()
                 named = any(title.startswith(shape.twin) for title in said.titles())
                 caught = said.status == 1 and named and not said.dialled
@@ -190,7 +190,8 @@ timers, random numbers · 10 a static Go binary · 14 long poll · 15 backoff wi
 host · 19 coded and multipart bodies · 20 large bodies both ways, chunked, trailers, `Expect` ·
 21 a reset inside a body, then a retry · 22 names · 23 denied by name, address, port, UDP · 24
 MCP over stdio, with sampling by the server · 25 order of sets and folders · 26 timeouts of the
-client, a stream left midway.
+client, a stream left midway ·
+27 SDKs and 28 agents of others, as they are (`tests/interop/clients`).
 
 Not made here: 9 (other people's binaries, `tests/interop`), 11 (Rust has no HTTP client in its
 standard library), 12 and 13 (WebSocket and gRPC are not mediated yet); of 17 the change of the
