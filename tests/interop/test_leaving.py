@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -219,3 +222,63 @@ def test_questions_by_tcp_are_answered_and_told_like_others(world: World):
     assert [(e["proto"], e["dport"]) for e in refused] == [(6, 53)]
     assert not recording.kind("conn")
     assert not [e for e in recording.kind("notice") if e["subject"] == "connects_unmet"]
+
+
+@pytest.mark.kernel
+@pytest.mark.interop
+def test_clear_text_only_where_the_policy_says_so_and_without_secrets(world: World):
+    heads: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                sock, _ = listener.accept()
+                heads.append(sock.recv(65536))
+                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nclear")
+                sock.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    policy = f"""
+allow_hosts = ["{API}"]
+[[host]]
+name = "plain.example"
+plain = true
+[secrets.openai]
+env = "OPENAI_API_KEY"
+hosts = ["{API}", "plain.example"]
+header = "authorization"
+"""
+    world.policy.write_text(policy)
+    script = "\n".join(
+        (
+            fetch("http://plain.example/", "-H", '"authorization: Bearer $OPENAI_API_KEY"'),
+            fetch(f"http://{API}/"),
+            fetch("http://plain.example:8080/"),
+        )
+    )
+    done = hark(
+        "run",
+        f"--policy={world.policy}",
+        f"--upstream=plain.example=127.0.0.1:{listener.getsockname()[1]}",
+        "-o",
+        world.bundle,
+        "--",
+        "/bin/sh",
+        "-c",
+        script,
+        cwd=world.work,
+        env=environment(OPENAI_API_KEY=world.key),
+    )
+    listener.close()
+    good, tls_only, port = done.text.strip().splitlines()
+    assert good == "200 clear", done
+    assert json.loads(tls_only.removeprefix("403 "))["error"]["reason"] == "plain_http_denied"
+    assert port.startswith("403 ")
+    (head,) = heads
+    assert b"Bearer hark-placeholder-" in head
+    assert world.key.encode() not in head
+    assert not world.stub.connections()
+    exchanges = world.recording().exchanges()
+    assert [len(e.denied) for e in exchanges] == [0, 1, 1]
+    assert exchanges[0].response_body == b"clear"
