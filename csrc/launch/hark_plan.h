@@ -76,6 +76,7 @@ enum hark_op_flag {
 		2,              /* TREE, ONE_FILE: without idmap where the file system has none */
 	HARK_OPF_STAGED = 4,    /* TREE, WORKSPACE: staged files lie over; LINK: is one */
 	HARK_OPF_NO_SOURCE = 8, /* WORKSPACE: only staged files lie below; thrown away at the end */
+	HARK_OPF_OPAQUE = 16,   /* STAGE_DIR: nothing of the layer below shows in this folder */
 	HARK_OPF_NOTIFY = 32,   /* SECCOMP: the filter has a listener, which goes to hark-trace */
-	HARK_OPF_OPAQUE = 16    /* STAGE_DIR: nothing of the layer below shows in this folder */
+	HARK_OPF_RUN_IDS = 64 /* WORKSPACE: fd is a detached mount whose files have the run's ids */
 };

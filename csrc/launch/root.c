@@ -74,8 +74,8 @@ int root_detach_sources(struct launch *l, struct hark_err *err)
 		    op->op != HARK_OP_WORKSPACE && op->op != HARK_OP_DIRECT)
 			continue;
 		at = hark_cur_u16(&cur);
-		if (at == HARK_PLAN_NO_FD)
-			continue;
+		if (at == HARK_PLAN_NO_FD || (op->flags & HARK_OPF_RUN_IDS))
+			continue; /* nothing, or a detached mount already */
 		l->at_op = op->index;
 		(void)hark_cur_u16(&cur);
 		mnt = detach_clone(l->fds[at], hark_cur_str(&cur), err);
@@ -559,6 +559,8 @@ int step_workspace(struct launch *l, const struct plan_op *op, struct hark_err *
 	char above[LAYER_PATH];
 	int r;
 
+	if (op->flags & HARK_OPF_RUN_IDS)
+		src.userns = -1;
 	if (has_source && add_layer(l, &src, RO, true, below, err))
 		return -1;
 	if (add_layer(l, &top, RW, true, above, err))

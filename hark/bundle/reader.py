@@ -119,6 +119,10 @@ class Bundle:
             os.close(self._fd)
             self._fd = None
 
+    def fileno(self) -> int:
+        """Return the descriptor of a bundle that was opened by path; else -1."""
+        return -1 if self._fd is None else self._fd
+
     @property
     def core(self) -> Core:
         """What hashes here."""

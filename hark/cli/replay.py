@@ -31,9 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("-o", "--out", metavar="FILE", help="keep the replay's own bundle here")
     add(
         "--workspace",
-        choices=["start", "current"],
+        choices=["start", "partial", "current"],
         default="start",
-        help="the files as they were at the start (default), or as they are now",
+        help="the files as they were at the start (default); the same, but for those whose content"
+        " is nowhere, which cannot be read then; or as they are now",
     )
     add("--strict", action="store_true", help="accept REPLAY-EQUAL exact alone")
     add("--quiet", action="store_true", help="do not show what the agent prints")
@@ -49,7 +50,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--rules", metavar="FILE", help="volatile and telemetry rules of this policy, not its own")
     add("--policy", metavar="FILE", help="with --untrusted: what the agent may do")
-    add("--as", dest="person", metavar="USER", help="with --untrusted: whose files")
+    add(
+        "--as",
+        dest="person",
+        metavar="USER",
+        help="with --untrusted, or on another machine: whose files",
+    )
     add("--sign-with", metavar="FILE", help="sign the replay's bundle with this key")
     add_trust_arguments(parser)
 

@@ -34,6 +34,7 @@ __all__ = [
     "claim_slot",
     "id_maps",
     "kernel_id",
+    "stored_id",
 ]
 
 BLOCK_BASE = 0x77400000
@@ -115,6 +116,12 @@ def agent_ids(uid: int, gid: int) -> tuple[int, int]:
 def kernel_id(base: int, inside: int) -> int:
     """Kernel id of an inside id: the last id of the block stands for one above 65535."""
     return base + min(inside, BLOCK_IDS - 1)
+
+
+def stored_id(base: int, kernel: int, own: int) -> int:
+    """Return what a layer stores for a kernel id of the block; ``own``: the person's."""
+    inside = kernel - base
+    return own if inside == min(own or AGENT_OF_ROOT, BLOCK_IDS - 1) else inside
 
 
 def id_maps(base: int, uid: int, gid: int) -> tuple[IdMaps, IdMaps]:

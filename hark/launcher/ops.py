@@ -123,6 +123,7 @@ class Flag(IntFlag):
     NO_SOURCE = 8
     OPAQUE = 16
     NOTIFY = 32
+    RUN_IDS = 64
 
 
 @dataclass(frozen=True, slots=True)

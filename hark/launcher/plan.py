@@ -7,6 +7,7 @@ with its effect in words; one that the policy does not allow is an error before 
 
 from __future__ import annotations
 
+import re
 import resource
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -50,6 +51,7 @@ _KERNEL = ("/proc", "/dev", "/sys")
 _SHARED = ("/usr", "/etc")
 _OWN_INSIDE = ("/", "/run", "/tmp", "/var", "/var/tmp")  # noqa: S108 - names, not uses
 _NO_CGROUP = "no kernel sensors; init's end ends the run"
+_ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
 _TMP = ("/tmp", "/var/tmp")  # noqa: S108 - the run's own, not the host's
 
 
@@ -113,6 +115,9 @@ class LaunchRequest:
     covers: tuple[GivenFile, ...] = ()  # mounted over files that exist inside; else left out
     tty: tuple[int, int] | None = None  # rows, columns
     watched: tuple[WatchedProcess, ...] = ()
+    unpacked: frozenset[str] = frozenset()  # folders shown from a detached mount, "start:PATH"
+    links: tuple[tuple[str, str], ...] = ()  # path and target, made inside
+    owner: Person | None = None  # who owns the bundle, where that is not the person inside
     destination: str | None = None  # file name of the bundle below the descriptor "destination"
     hostname: str = "hark"
     runs_dir: str = str(RUNS)
@@ -126,6 +131,7 @@ class LaunchPlan:
     """The ops, the names of the descriptors they refer to by index, and what is missing.
 
     A descriptor called ``path:P`` is path P, opened by the person; all others the caller gives.
+    ``start:P`` is a detached mount to be shown as P, whose files have ids of the run.
     """
 
     ops: tuple[Op, ...]
@@ -312,7 +318,7 @@ def _warden(b: _Builder) -> None:
     b.ops += [ops.Watch(cause=w.cause, fd=b.fd(w.name)) for w in r.watched]
     b.ops.append(ops.RunDir(fd=b.fd("runs"), name=r.run_id))
     if r.destination is not None:
-        p = r.person
+        p = r.owner or r.person
         b.ops.append(
             ops.Publish(
                 fd=b.fd("destination"), name=r.destination, uid=p.uid, gid=p.gid, groups=p.groups
@@ -410,6 +416,7 @@ def _staged_files(b: _Builder) -> list[Op]:
             ops.StageFile(path=g.path, mode=g.mode, uid=base, gid=base, content=g.content)
             for g in last.values()
         ),
+        *(ops.Link(target=to, path=path, flags=Flag.STAGED) for path, to in b.request.links),
     ]
 
 
@@ -418,15 +425,24 @@ def _hosts(hostname: str) -> bytes:
 
 
 def _accounts(b: _Builder) -> list[GivenFile]:
-    """Name the agent's id where the person is root: nobody else's passwd has it."""
-    out = []
+    """Name the agent's id where nobody's passwd has it: a person who is root, or not from here."""
     person = b.request.person
+    passwd, group = b"", b""
     if person.uid == 0:
-        line = f"{NAME_FOR_ROOT}:x:{b.uid}:{b.gid}::{person.home}:{person.shell}\n".encode()
-        out.append(GivenFile("/etc/passwd", _ended(b.host.passwd) + line))
+        passwd = f"{NAME_FOR_ROOT}:x:{b.uid}:{b.gid}::{person.home}:{person.shell}\n".encode()
     if person.gid == 0:
-        line = f"{NAME_FOR_ROOT}:x:{AGENT_OF_ROOT}:\n".encode()
-        out.append(GivenFile("/etc/group", _ended(b.host.group) + line))
+        group = f"{NAME_FOR_ROOT}:x:{AGENT_OF_ROOT}:\n".encode()
+    out = []
+    if b.request.owner is not None and _ACCOUNT.fullmatch(person.name):
+        line = f"{person.name}:x:{b.uid}:{b.gid}::{person.home}:{person.shell}\n".encode()
+        out.append(GivenFile("/etc/passwd", line + _ended(b.host.passwd)))  # the first one counts
+        line = f"{person.name}:x:{b.gid}:\n".encode()
+        out.append(GivenFile("/etc/group", line + _ended(b.host.group)))
+        return out
+    if passwd:
+        out.append(GivenFile("/etc/passwd", _ended(b.host.passwd) + passwd))
+    if group:
+        out.append(GivenFile("/etc/group", _ended(b.host.group) + group))
     return out
 
 
@@ -523,10 +539,15 @@ def _home(b: _Builder, granted: bool) -> Op:
 
 
 def _writable(b: _Builder, path: str, n: int) -> Op:
+    layer = _run_path(b, f"{LAYERS}/{n}")
+    if path in b.request.unpacked:
+        fd, ns = b.fd(f"start:{path}"), b.layers_ns
+        return ops.Workspace(
+            fd=fd, userns=ns, source=path, path=path, layer=layer, flags=Flag.RUN_IDS
+        )
     fd = b.fd(f"path:{path}")
     if b.request.workspace_mode == "direct":
         return ops.Direct(fd=fd, userns=b.layers_ns, source=path, path=path)
-    layer = _run_path(b, f"{LAYERS}/{n}")
     return ops.Workspace(fd=fd, userns=b.layers_ns, source=path, path=path, layer=layer)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from hark.launcher.removal import remove_tree
 from hark.launcher.resources import CGROUP_PREFIX
-from hark.launcher.rundir import BUNDLE_NAME, LOCK_NAME
+from hark.launcher.rundir import BUNDLE_NAME, LOCK_NAME, UNPACKED
 from hark.locations import RUNS
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ def _remove_cgroup(path: Path) -> bool:
 
 
 def _trim(run: Path) -> None:
-    """Remove the throw-away HOME and the overlays' scratch folders."""
-    for folder in (run / "home", *(layer / "work" for layer in _layers(run))):
+    """Remove the throw-away HOME, what a replay unpacked, and the overlays' scratch folders."""
+    for folder in (run / "home", run / UNPACKED, *(layer / "work" for layer in _layers(run))):
         with contextlib.suppress(OSError):
             remove_tree(folder)
 

@@ -1,9 +1,10 @@
 """The run's folder below /var/lib/hark/runs: root's alone.
 
 It holds ``run.hark`` while the bundle is written, ``lock``, one folder per writable layer
-(``layers/N/{upper,work}``) and the throw-away HOME (``home/{upper,work}``). hark-launch removes
-what a finished run leaves; what the agent wrote to the workspace stays until it is applied or
-discarded. A crash leaves the folder, and its lock free: ``hark.launcher.reap`` finds it by that.
+(``layers/N/{upper,work}``) and the throw-away HOME (``home/{upper,work}``); of a replay also the
+recorded folders (``start/N``). hark-launch removes what a finished run leaves; what the agent wrote
+to the workspace stays until it is applied or discarded. A crash leaves the folder, and its lock
+free: ``hark.launcher.reap`` finds it by that.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from typing import TYPE_CHECKING
 
 from hark.errors import LaunchError
 from hark.launcher import ops
+from hark.launcher.ids import stored_id
+from hark.launcher.ops import Flag
 
 if TYPE_CHECKING:
     from hark.launcher.plan import LaunchPlan
     from hark.policy.person import Person
 
-__all__ = ["BUNDLE_NAME", "RunDir", "create", "make_layers"]
+__all__ = ["BUNDLE_NAME", "UNPACKED", "RunDir", "create", "make_layers"]
 
 BUNDLE_NAME = "run.hark"
 LOCK_NAME = "lock"
+UNPACKED = "start"  # of a replay: the recorded folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +68,11 @@ def _new_lock(path: Path) -> int:
     return lock
 
 
-def make_layers(plan: LaunchPlan, fds: dict[str, int], person: Person) -> None:
+def make_layers(plan: LaunchPlan, fds: dict[str, int], person: Person, base: int = 0) -> None:
     """Make ``upper`` and ``work`` of every writable layer the plan names.
 
     ``upper`` gets the owner and mode of the folder it lies over: it shows as that folder's own.
+    ``base``: first id of the run's block, which the owner of an unpacked folder is from.
     """
     for op in plan.ops:
         if not isinstance(op, ops.Workspace):
@@ -82,5 +87,9 @@ def make_layers(plan: LaunchPlan, fds: dict[str, int], person: Person) -> None:
         else:
             st = os.fstat(fds[plan.fds[op.fd]])
             uid, gid, mode = st.st_uid, st.st_gid, stat.S_IMODE(st.st_mode)
+            if Flag.RUN_IDS in op.flags:
+                uid, gid = (
+                    stored_id(base, at, own) for at, own in ((uid, person.uid), (gid, person.gid))
+                )
         os.chown(upper, uid, gid)
         upper.chmod(mode)

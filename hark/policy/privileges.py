@@ -30,11 +30,13 @@ __all__ = [
     "drop",
     "enter_network",
     "kept_apart",
+    "leave_ids",
     "leave_network",
     "missing_root",
 ]
 
 _CLONE_NEWNET = 0x40000000
+_CLONE_NEWUSER = 0x10000000
 
 _PR_SET_DUMPABLE = 4
 _PR_GET_DUMPABLE = 3
@@ -190,6 +192,12 @@ def leave_network() -> None:
 def enter_network(fd: int) -> None:
     """Move into the network namespace ``fd``. Needs root."""
     if _libc.setns(ctypes.c_int(fd), ctypes.c_int(_CLONE_NEWNET)) != 0:
+        raise last_error()
+
+
+def leave_ids() -> None:
+    """Move into a new user namespace, whose id maps the parent must write. One thread only."""
+    if _libc.unshare(ctypes.c_int(_CLONE_NEWUSER)) != 0:
         raise last_error()
 
 

@@ -15,10 +15,13 @@ from hark.recorder.children import Children
 from hark.recorder.contents import Contents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
+    from hark.bundle.events import Kind
     from hark.errors import HarkError
     from hark.kernel.records import KernelRecord, RefusedPacket, RingStats, SyscallCount
+    from hark.launcher.ids import Slot
     from hark.mediator.records import MediatorRecord
     from hark.policy.control import Channel, Play
     from hark.recorder.stdio import Relay
@@ -120,7 +123,9 @@ class Replay:
     ``stdin``: a descriptor to read from, owned by the run. ``outputs``: where the agent's stdout
     and stderr are shown. ``keep``: whether the bundle goes to the run's destination. ``bundle``:
     set when the run begins, a descriptor of the bundle, which outlives the run. ``start``: what the
-    writable folders held when this was recorded, when they still do; empty: they are listed anew.
+    writable folders held when this was recorded, and do again; empty: they are listed anew.
+    ``unpack``: makes them below the run's folder, as its ids, and returns a mount for each path.
+    ``events``: what the bundle says of them behind its start.
     ``sealed_seed``: the recording's; ``has_seed``: set when it could be opened.
     """
 
@@ -133,6 +138,8 @@ class Replay:
     sealed_seed: bytes | None = None
     has_seed: bool = False
     start: tuple[Written, ...] = ()
+    unpack: Callable[[Path, Slot], Mapping[str, int]] | None = None
+    events: Iterable[tuple[Kind, dict[int, Any]]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

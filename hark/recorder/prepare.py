@@ -33,6 +33,7 @@ from hark.recorder.ahead import require_root
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hark.launcher.grants import Files
     from hark.launcher.plan import PathGrant
     from hark.policy.capabilities import Capabilities
     from hark.policy.model import CompiledPolicy, Redirect, Tier, Workspace
@@ -111,6 +112,9 @@ class Prepared:
     development: bool
     created_unix_ns: int
     determinism: Determinism = Determinism.OFF
+    owner: Person | None = None
+    unpacked: frozenset[str] = frozenset()
+    links: tuple[tuple[str, str], ...] = ()
 
 
 def prepare(
@@ -231,9 +235,11 @@ def paths_of(
     person: Person,
     cwd: str,
     outer: Mapping[bytes, bytes],
+    *,
+    files: Files | None = None,
 ) -> Paths:
     """Work out what the command needs to run, and what the policy shows; as the person."""
-    files = grants.LocalFiles()
+    files = files or grants.LocalFiles()
     read = [expand_path(path, person) for path in policy.policy.read_paths]
     write = [expand_path(path, person) for path in policy.policy.write_paths]
     resolved = grants.resolve(

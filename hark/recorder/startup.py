@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import stat
 import struct
 import sys
@@ -21,6 +20,7 @@ import termios
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ from hark.launcher.plan import (
     plan_notes,
 )
 from hark.launcher.process import Launcher
+from hark.launcher.removal import remove_tree
 from hark.launcher.seccomp import load_filter
 from hark.launcher.sources import open_sources
 from hark.locations import RUNS
@@ -68,7 +69,7 @@ from hark.workspace.contents import Rest
 from hark.workspace.start import Listing, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hark.launcher.host import HostFacts
     from hark.launcher.process import RunNetwork
@@ -115,11 +116,11 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
         facts = read_facts()
         reap.reap(facts)
         folder = rundir.create(RUNS, str(run.run))
-        undo.callback(shutil.rmtree, folder.path, ignore_errors=True)
-        bundle = create(folder.path / rundir.BUNDLE_NAME)
-        if replay is not None:
-            replay.bundle = os.dup(bundle)
+        undo.callback(_remove, folder.path)
+        bundle = _new_bundle(folder, replay)
         plan, given = _plan(run, slot, folder, facts, parties.mediator.ca_pem())
+        given |= _unpacked(replay, folder, slot)
+        rundir.make_layers(plan, given, run.person, slot.base)
         start = _Start(_known_start(plan, replay), _keeps(replay))
         start.begin(run, plan, given, folder, undo)
         streams = _streams(run, replay)
@@ -138,7 +139,7 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
         _hand_network(parties, network)
         start.finish(undo)
         starts = _starts(run, slot, plan, state=start.state, written=start.written, replay=replay)
-        starts += _seeded(parties, sensors, replay)
+        starts = chain(starts, _seeded(parties, sensors, replay))
         writer = _begin_bundle(run, bundle, parties, (*plan.downgrades, *lost), starts)
         _close_given(fds, network)
         _give_up_root(slot)
@@ -193,6 +194,11 @@ def _proxy(run: Prepared) -> str | None:
     """Return host and port of the policy's proxy."""
     proxy = run.policy.policy.way_out.proxy
     return proxy.shown if proxy is not None else None
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        remove_tree(folder)
 
 
 def _keeps(replay: Replay | None) -> bool:
@@ -265,6 +271,9 @@ def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
         tty=_terminal_size() if run.tty else None,
         watched=_watched(run),
         determinism=run.determinism,
+        unpacked=run.unpacked,
+        links=run.links,
+        owner=run.owner,
         destination=run.destination.name or None,  # a replay may keep no bundle
         allow_downgrades=policy.allow_downgrades,
     )
@@ -273,12 +282,12 @@ def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
 def _plan(
     run: Prepared, slot: Slot, folder: RunDir, facts: HostFacts, ca_pem: bytes
 ) -> tuple[LaunchPlan, dict[str, int]]:
-    """Compile the plan, make its layers, and open what it names."""
+    """Compile the plan, and open what it names."""
     request = launch_request(run, slot, ca_pem)
     plan = compile_plan(request, run.capabilities, facts)
     sys.stderr.write("".join(f"hark: note: {printable(note)}\n" for note in plan.notes))
     sources = plan.sources()
-    opened = open_sources(sources, run.person)
+    opened = open_sources(sources, run.owner or run.person)
     fds = {f"path:{path}": fd for path, fd in zip(sources, opened, strict=True)}
     fds |= {
         "slot-lock": slot.lock_fd,
@@ -286,24 +295,43 @@ def _plan(
         "runs": folder.runs_fd,
         "destination": run.destination.fd,
     }
-    rundir.make_layers(plan, fds, run.person)
     return plan, fds
 
 
+def _new_bundle(folder: RunDir, replay: Replay | None) -> int:
+    bundle = create(folder.path / rundir.BUNDLE_NAME)
+    if replay is not None:
+        replay.bundle = os.dup(bundle)
+    return bundle
+
+
+def _unpacked(replay: Replay | None, folder: RunDir, slot: Slot) -> dict[str, int]:
+    """Return the recorded folders as detached mounts, by the names the plan has for them."""
+    if replay is None or replay.unpack is None:
+        return {}
+    return {f"start:{path}": fd for path, fd in replay.unpack(folder.path, slot).items()}
+
+
 def _layers(plan: LaunchPlan) -> list[ops.Workspace]:
-    """Return the writable layers that lie over folders of the person, in order."""
+    """Return the writable layers that lie over folders of the person, by their numbers.
+
+    That is the order in which hark-launch opens them for the recorder at the end.
+    """
     found = [op for op in plan.ops if isinstance(op, ops.Workspace) and op.fd != ops.NO_INDEX]
-    return [op for op in found if Path(op.layer).parent.name == LAYERS]
+    layers = [op for op in found if Path(op.layer).parent.name == LAYERS]
+    return sorted(layers, key=lambda op: int(Path(op.layer).name))
 
 
 def _known_start(plan: LaunchPlan, replay: Replay | None) -> tuple[Written, ...]:
     """Return a replay's start, with what was not there then out of sight (overlayfs' mark)."""
-    if replay is None or [op.source for op in _layers(plan)] != [s.folder for s in replay.start]:
+    known = {start.folder: start for start in replay.start} if replay is not None else {}
+    layers = _layers(plan)
+    if not known or any(op.source not in known for op in layers):
         return ()
-    for op, start in zip(_layers(plan), replay.start, strict=True):
-        for name in start.hidden:
+    for op in layers:
+        for name in known[op.source].hidden:
             os.mknod(Path(op.layer) / "upper" / name, stat.S_IFCHR, os.makedev(0, 0))
-    return replay.start
+    return tuple(known[op.source] for op in layers)
 
 
 @dataclass(slots=True)
@@ -420,7 +448,7 @@ def _begin_bundle(
     fd: int,
     parties: Parties,
     downgrades: tuple[Downgrade, ...],
-    starts: Sequence[tuple[Kind, dict[int, Any]]],
+    starts: Iterable[tuple[Kind, dict[int, Any]]],
 ) -> BundleWriter:
     """Write header and start events, sign head 0 and the first count, and wait for the disk."""
     writer = BundleWriter(
@@ -454,12 +482,13 @@ def _starts(
     state: bytes | None,
     written: Sequence[Written],
     replay: Replay | None,
-) -> list[tuple[Kind, dict[int, Any]]]:
-    """Return run_start, and what the writable folders held."""
+) -> Iterator[tuple[Kind, dict[int, Any]]]:
+    """Yield run_start, and what the writable folders held."""
     note = f"replay of {replay.parent}" if replay is not None else None
     bounds = [[bound.name, bound.value, bound.by] for bound in plan.limits]
-    start = compact(_run_start(run, slot, state) | {23: note, 26: bounds})
-    return [(Kind.RUN_START, start), *((Kind.WORKSPACE_START, _held(item)) for item in written)]
+    yield Kind.RUN_START, compact(_run_start(run, slot, state) | {23: note, 26: bounds})
+    yield from ((Kind.WORKSPACE_START, _held(item)) for item in written)
+    yield from replay.events if replay is not None else ()
 
 
 def _seeded(

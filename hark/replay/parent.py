@@ -25,6 +25,7 @@ from hark.replay.actions import Action, Extractor, is_outside
 from hark.replay.bundles import rules_of, steps
 from hark.replay.identity import ActionKind
 from hark.replay.match import Entry
+from hark.replay.stored import Collected, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +115,10 @@ class Parent:
     scripts: dict[int, Script] = field(default_factory=dict)
     order: list[Waits] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
+    contents: dict[bytes, Collected] = field(default_factory=dict)
+    surroundings: dict[int, Any] = field(default_factory=dict)
+    programs: dict[bytes, bytes | None] = field(default_factory=dict)
+    first: tuple[bytes, bytes] = (b"", b"")  # file and argv[0] of the first exec
     stdin: list[bytes | BlobRef] = field(default_factory=list)
     stdin_ended: bool = False
     sealed_seed: bytes | None = None
@@ -121,6 +126,19 @@ class Parent:
     is_complete: bool = False
 
     _known: dict[int, Identity] = field(default_factory=dict)
+
+    def stored(self) -> list[Stored] | None:
+        """Return the recorded folders; None when there are none, or one cannot be made anew.
+
+        Raises BundleInvalid for rows or contents that contradict themselves.
+        """
+        out = []
+        for held in self.held:
+            found = self.contents.get(held.folder)
+            if found is None or held.manifest is None:
+                return None
+            out.append(Stored.of(self.bundle, held.folder, held.manifest, held.digest, found))
+        return out or None
 
     def identity(self, number: int) -> Identity:
         """Return the identity of action ``number`` with its fields: reads the bundle again.
@@ -208,6 +226,8 @@ class _Reading:
         self.took = {
             Kind.RUN_START: self._start,
             Kind.WORKSPACE_START: self._held,
+            Kind.WORKSPACE_CONTENT: self._content,
+            Kind.SURROUNDINGS: self._surroundings,
             Kind.STDIO: self._stdio,
             Kind.DNS: self._dns,
             Kind.EXEC: self._exec,
@@ -257,6 +277,15 @@ class _Reading:
         manifest = self.parent.bundle.read_body(p[5]) if 5 in p else None  # noqa: PLR2004 - its key
         self.parent.held.append(Held(p[4], manifest, p[6]))
 
+    def _content(self, _seq: int, p: dict[int, Any]) -> None:
+        folder = p.get(4)
+        if not isinstance(folder, bytes) or all(folder != held.folder for held in self.parent.held):
+            raise BundleInvalid("the recording does not hold", "contents of a folder it has not")
+        self.parent.contents.setdefault(folder, Collected()).take(p)
+
+    def _surroundings(self, _seq: int, p: dict[int, Any]) -> None:
+        self.parent.surroundings = p
+
     def _stdio(self, _seq: int, p: dict[int, Any]) -> None:
         if p[4] in (_TYPED, _SHOWN):
             raise InputError(
@@ -277,6 +306,11 @@ class _Reading:
     def _exec(self, _seq: int, p: dict[int, Any]) -> None:
         name = p.get(4, b"").decode("utf-8", "surrogateescape")
         self.parent.order.append(Waits(seen=f"program {name}"))
+        argv = p.get(5)
+        if not self.parent.programs and isinstance(argv, list) and argv:
+            self.parent.first = (p.get(4, b""), self.parent.bundle.read_body(argv[0]))
+        if len(self.parent.programs) < limits.SURROUNDINGS_FILES_MOST:
+            self.parent.programs.setdefault(p.get(4, b""), p.get(7))
 
     def _request(self, _seq: int, p: dict[int, Any]) -> None:
         head = self.parent.bundle.read_body(p.get(8, b""))

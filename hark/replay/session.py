@@ -8,6 +8,7 @@ Rules: verified first; nothing is ever dialled; the person's files are not touch
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -27,9 +28,11 @@ from hark.replay.player import Player
 from hark.replay.verdict import Side
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from hark.errors import HarkError
+    from hark.launcher.ids import Slot
     from hark.recorder.inputs import RunResult
     from hark.replay.match import Entry
     from hark.replay.parent import Parent
@@ -169,6 +172,37 @@ def draw_notes(recorded: Counter[bytes], now: Counter[bytes]) -> list[str]:
     return [f"{threads} drawn another number of random bytes than recorded ({total})"]
 
 
+def _say(notes: Sequence[str]) -> None:
+    """Say what is other than it was, before anything runs."""
+    sys.stderr.write("".join(f"hark: note: {note}\n" for note in notes))
+    sys.stderr.flush()
+
+
+def _unpack(plan: startup.Plan) -> Callable[[Path, Slot], Mapping[str, int]] | None:
+    rebuild = plan.rebuild
+    if rebuild is None:
+        return None
+
+    def make(folder: Path, slot: Slot) -> Mapping[str, int]:
+        mounts = rebuild.make(folder, slot)
+        _say(rebuild.notes)
+        plan.notes += rebuild.notes
+        return mounts
+
+    return make
+
+
+def _events(parent: Parent) -> Iterator[tuple[Kind, dict[int, Any]]]:
+    """Yield what the recording says of its folders, for a replay that can itself be replayed."""
+    for event in parent.bundle.events(Kind.WORKSPACE_CONTENT):
+        payload = event.payload or {}
+        rows = [
+            [*row[:3], row[3] if row[3] is None else parent.bundle.read_body(row[3])]
+            for row in payload.get(5, [])
+        ]
+        yield Kind.WORKSPACE_CONTENT, payload | {5: rows}
+
+
 def replay(
     parent: Parent,
     options: ReplayOptions,
@@ -194,7 +228,10 @@ def replay(
         keep=options.out is not None,
         start=plan.start,
         sealed_seed=parent.sealed_seed if not options.untrusted else None,
+        unpack=_unpack(plan),
+        events=_events(parent) if options.out is not None and plan.rebuild is not None else (),
     )
+    _say(plan.notes)
     result = runs.record(run, record)
     if result.reason not in _ORDERLY:
         raise LaunchError("the replay failed", "; ".join(result.lines) or result.reason)

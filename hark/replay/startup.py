@@ -26,11 +26,13 @@ from hark.policy.privileges import acting_as
 from hark.policy.secrets import Secret
 from hark.recorder import prepare
 from hark.recorder.prepare import Destination, Prepared, RunOptions
-from hark.replay import folders
+from hark.replay import folders, lacking, surroundings
+from hark.replay.rebuild import Rebuild
+from hark.replay.stored import RecordedFiles
 from hark.workspace.writes import Written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import Literal
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from hark.policy.person import Person
     from hark.recorder.prepare import Paths
     from hark.replay.parent import Parent
+    from hark.replay.stored import Stored
 
 __all__ = ["Plan", "ReplayOptions", "plan", "standard_input"]
 
@@ -50,11 +53,15 @@ _NO_VALUE = b"no value in a replay"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """What ``hark replay`` was asked for. ``policy`` and ``person`` count for strangers alone."""
+    """What ``hark replay`` was asked for. ``policy`` counts for strangers alone.
+
+    ``workspace``: ``partial`` goes on where the content of some files is nowhere to be had.
+    ``person``: for strangers, and where the recorded person is not known here.
+    """
 
     out: Path | None = None
     key: Path | None = None
-    workspace: Literal["start", "current"] = "start"
+    workspace: Literal["start", "partial", "current"] = "start"
     untrusted: bool = False
     policy: Path | None = None
     person: str | None = None
@@ -66,6 +73,7 @@ class Plan:
 
     run: Prepared
     start: tuple[Written, ...] = ()
+    rebuild: Rebuild | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -78,28 +86,32 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
             "sudo hark replay ...; the agent itself runs as you, without any privilege",
         )
     development = trust.check_tree()
-    start = parent.start
     run = ULID()
-    person = _person(parent, options, outer)
-    cwd = _folder(parent, options, person)
-    policy = _policy(parent, options, person, cwd)
-    environment = tuple((bytes(k), bytes(v)) for k, v in start.get(_ENVIRONMENT, []))
-    notes: list[str] = []
-    with acting_as(person):
-        paths = _paths(parent, policy, person, cwd, environment)
+    stored = parent.stored() if options.workspace != "current" else None
+    environment = _environment(parent)
+    person, host, notes = _people(parent, options, outer, is_stored=stored is not None)
+    cwd = _folder(parent, options, host, is_stored=stored is not None)
+    policy = _policy(parent, options, host, cwd)
+    with acting_as(host):
+        paths = _paths(parent, policy, person, cwd, stored)
         destination = (
             prepare.open_destination(options.out, run)
             if options.out is not None
             else Destination(fd=-1, name="", shown="")
         )
         key_fd = prepare.open_key(options.key)
-        held, more = _workspace(parent, options)
-        notes += more
-    notes += _grants(parent, paths)
+        around = surroundings.look(
+            parent,
+            [one.folder for one in stored or ()],
+            has_zone=b"TZ" in dict(environment),
+            lenient=options.workspace == "current",
+        )
+        start, rebuild, more = _workspace(parent, options, stored, host)
+    notes += [*around.notes, *_grants(parent, paths), *more]
     capabilities = probe()
     prepared = Prepared(
         run=run,
-        command=tuple(map(bytes, start[_ARGV])),
+        command=tuple(map(bytes, parent.start[_ARGV])),
         cwd=cwd,
         person=person,
         policy=policy,
@@ -118,25 +130,62 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
         development=development,
         created_unix_ns=time.time_ns(),
         determinism=_determinism(parent, capabilities),
+        owner=host if host is not person else None,
+        unpacked=frozenset(one.folder for one in stored or ()),
+        links=around.links,
     )
-    return Plan(run=prepared, start=held, notes=notes)
+    return Plan(run=prepared, start=start, rebuild=rebuild, notes=[_shown(note) for note in notes])
 
 
-def _person(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -> Person:
+def _environment(parent: Parent) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((bytes(k), bytes(v)) for k, v in parent.start.get(_ENVIRONMENT, []))
+
+
+def _people(
+    parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes], *, is_stored: bool
+) -> tuple[Person, Person, list[str]]:
+    """Return whom the agent sees itself as, whose rights open files here, and what to say.
+
+    The two differ where the recorded person is not known here, as on another machine: ids inside
+    are the recording's, and rights on this host are the operator's, never those of whoever happens
+    to have the recorded id.
+    """
     if options.untrusted:
-        return find_person(options.person, outer)
+        person = find_person(options.person, outer)
+        return person, person, []
     uid, gid, name = parent.start[_PERSON]
-    person = find_person(str(name), outer)
-    if (person.uid, person.gid) != (uid, gid):
-        raise InputError(
-            f"{name} is another user here",
-            f"recorded with ids {uid}:{gid}, here {person.uid}:{person.gid}",
-        )
-    return person
+    cause = f"recorded with ids {uid}:{gid}"
+    try:
+        person = find_person(str(name), outer)
+    except InputError:
+        cause += ", and nobody of that name is here"
+    else:
+        if (person.uid, person.gid) == (uid, gid):
+            return person, person, []
+        cause += f", here {person.uid}:{person.gid}"
+    if not is_stored:
+        raise InputError(f"{name} is another user here", cause)
+    host = find_person(options.person, outer)
+    values = dict(_environment(parent))
+    inside = replace(
+        host,
+        uid=int(uid),
+        gid=int(gid),
+        groups=(int(gid),),
+        name=str(name),
+        home=os.fsdecode(values.get(b"HOME", os.fsencode(host.home))),
+        shell=os.fsdecode(values.get(b"SHELL", os.fsencode(host.shell))),
+    )
+    note = f"{name} is another user here ({cause}): files of this host are read as {host.name}"
+    return inside, host, [note]
 
 
-def _folder(parent: Parent, options: ReplayOptions, person: Person) -> str:
+def _folder(parent: Parent, options: ReplayOptions, person: Person, *, is_stored: bool) -> str:
     cwd = os.fsdecode(parent.start[_CWD])
+    if not cwd.startswith("/") or os.path.normpath(cwd) != cwd or "\0" in cwd:
+        raise InputError("the recording's folder is no path", repr(cwd))
+    if is_stored:
+        return cwd
     if options.untrusted and cwd != os.getcwd():  # noqa: PTH109 - a string is what the plan carries
         raise InputError(
             f"the recording's folder is {cwd}", "a stranger's recording names no folder", "cd there"
@@ -190,12 +239,17 @@ def _paths(
     policy: CompiledPolicy,
     person: Person,
     cwd: str,
-    environment: tuple[tuple[bytes, bytes], ...],
+    stored: Sequence[Stored] | None,
 ) -> Paths:
-    values = dict(environment)
+    values = dict(_environment(parent))
     here = replace(person, path=values.get(b"PATH", person.path))
     command = tuple(map(bytes, parent.start[_ARGV]))
-    return prepare.paths_of(command, policy, here, cwd, values)
+    files = RecordedFiles(parent.bundle, stored) if stored is not None else None
+    paths = prepare.paths_of(command, policy, here, cwd, values, files=files)
+    file, name = parent.first
+    if file == os.fsencode(paths.file):  # behind a shim argv[0] was the program's own path
+        return replace(paths, argv=(name, *paths.argv[1:]))
+    return paths
 
 
 def _grants(parent: Parent, paths: Paths) -> list[str]:
@@ -205,10 +259,49 @@ def _grants(parent: Parent, paths: Paths) -> list[str]:
     return [f"{os.fsdecode(path)} is {what}" for what, some in words for path in sorted(some)]
 
 
-def _workspace(parent: Parent, options: ReplayOptions) -> tuple[tuple[Written, ...], list[str]]:
-    """Check that the folders are what they were, unless the operator wants them as they are."""
+def _workspace(
+    parent: Parent, options: ReplayOptions, stored: Sequence[Stored] | None, host: Person
+) -> tuple[tuple[Written, ...], Rebuild | None, list[str]]:
+    """Decide what the agent's folders will hold; as the person."""
     if options.workspace == "current":
-        return (), ["the workspace is the current one, not the recorded"]
+        return (), None, ["the workspace is the current one, not the recorded"]
+    if stored is not None:
+        return _recorded(parent, options, stored, host)
+    start, notes = _unchanged(parent, options)
+    return start, None, notes
+
+
+def _recorded(
+    parent: Parent, options: ReplayOptions, stored: Sequence[Stored], host: Person
+) -> tuple[tuple[Written, ...], Rebuild, list[str]]:
+    """Find the contents that are not in the recording; refuse to go on without them."""
+    supplied = [
+        lacking.supply(one, is_own=not options.untrusted, partial=options.workspace == "partial")
+        for one in stored
+    ]
+    size = sum(one.bytes() for one in stored)
+    if size > limits.REPLAY_UNPACK_BYTES:
+        raise InputError(
+            "the recorded workspace is too large to be made anew",
+            f"{size >> 20} MiB are more than {limits.REPLAY_UNPACK_BYTES >> 20}",
+            "--workspace=current runs against the files as they are",
+        )
+    ids = (host.uid, host.gid) if options.untrusted else _recorded_ids(parent)
+    rebuild = Rebuild(parent.bundle, [one.folder for one in supplied], ids, host)
+    start = tuple(
+        Written(os.fsdecode(held.folder), _memory(held.manifest or b""), held.digest)
+        for held in parent.held
+    )
+    return start, rebuild, [note for one in supplied for note in one.notes]
+
+
+def _recorded_ids(parent: Parent) -> tuple[int, int]:
+    uid, gid, _ = parent.start[_PERSON]
+    return int(uid), int(gid)
+
+
+def _unchanged(parent: Parent, options: ReplayOptions) -> tuple[tuple[Written, ...], list[str]]:
+    """Check that the folders are what they were: of a recording without contents."""
     if options.untrusted:
         raise InputError(
             "a stranger's recording says nothing about your files",
@@ -218,7 +311,8 @@ def _workspace(parent: Parent, options: ReplayOptions) -> tuple[tuple[Written, .
     if not parent.held:
         raise InputError(
             "the recording does not say what the workspace held",
-            "its agent worked on the folder itself, or an older hark recorded it",
+            "its agent worked on the folder itself, or the folder was too large, or an older hark"
+            " recorded it",
             "--workspace=current runs against the files as they are",
         )
     seen = [folders.look(held) for held in parent.held]
@@ -228,7 +322,7 @@ def _workspace(parent: Parent, options: ReplayOptions) -> tuple[tuple[Written, .
         rest = [f"and {len(changed) - most} more"] if len(changed) > most else []
         raise InputError(
             "the workspace is not what it was when this was recorded",
-            "\n  ".join(["", *map(_shown, changed[:most]), *rest]),
+            "; ".join([*map(_shown, changed[:most]), *rest]),
             "--workspace=current runs against the files as they are",
         )
     start = tuple(

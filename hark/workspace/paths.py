@@ -25,6 +25,7 @@ __all__ = [
     "Rename",
     "folder_of",
     "mount_lower",
+    "mount_memory",
     "mount_merged",
     "open_below",
     "parent_of",
@@ -49,6 +50,8 @@ _FSOPEN_CLOEXEC = 1
 _FSMOUNT_CLOEXEC = 1
 _SET_STRING, _CREATE = 1, 6
 _ATTR = 0x01 | 0x02 | 0x04 | 0x08  # MOUNT_ATTR_RDONLY, NOSUID, NODEV, NOEXEC
+
+_ATTR_WRITABLE = 0x02 | 0x04  # NOSUID, NODEV
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -141,6 +144,22 @@ def mount_lower(folder: int) -> int:
         return _call(_SYS_OPEN_TREE, folder, b"", ctypes.c_uint(_OPEN_TREE))
     except OSError as error:
         raise HarkError("the workspace cannot be looked at", error.strerror or "") from error
+
+
+def mount_memory(owner: int, size: int, entries: int) -> int:
+    """Return an empty folder in memory (tmpfs) that only its descriptor leads to. Needs root."""
+    options = {"mode": "0700", "uid": owner, "gid": owner, "size": size, "nr_inodes": entries}
+    try:
+        fs = _call(_SYS_FSOPEN, b"tmpfs", _FSOPEN_CLOEXEC)
+        try:
+            for key, value in options.items():
+                _call(_SYS_FSCONFIG, fs, _SET_STRING, key.encode(), str(value).encode(), 0)
+            _call(_SYS_FSCONFIG, fs, _CREATE, None, None, 0)
+            return _call(_SYS_FSMOUNT, fs, _FSMOUNT_CLOEXEC, ctypes.c_uint(_ATTR_WRITABLE))
+        finally:
+            os.close(fs)
+    except OSError as error:
+        raise HarkError("no folder in memory can be made", error.strerror or "") from error
 
 
 def mount_merged(upper: int, folder: int) -> int:
