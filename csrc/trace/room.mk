@@ -7,7 +7,7 @@ TRACE_OBJS := $(patsubst csrc/%.c,$(BUILD)/obj/%.o,$(TRACE_SRCS))
 TRACE_INC := $(BASE_INC) -Icsrc/trace -isystem $(B3_DIR)
 TRACE_BIN := $(BUILD)/bin/hark-trace
 # What runs without a kernel's help: tests and fuzzers link these alone.
-TRACE_PURE := csrc/trace/hark_stream.c
+TRACE_PURE := csrc/trace/hark_stream.c csrc/trace/hark_wait.c
 
 PROGRAMS += $(TRACE_BIN)
 
@@ -50,3 +50,15 @@ TIDY_TARGETS += tidy-trace
 tidy-trace: $(B3_DIR)/.done
 	$(call say,TIDY,csrc/trace)
 	$(Q)$(VENV)/bin/clang-tidy --quiet $(TRACE_SRCS) -- $(CSTD) $(TRACE_INC) 2>/dev/null
+
+.PHONY: fuzz-trace
+FUZZ_TARGETS += fuzz-trace
+$(BUILD)/fuzz/trace_wait: csrc/fuzz/trace_wait.c csrc/trace/hark_wait.c $(TRACE_HDRS)
+	$(call say,FUZZ,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CLANG) $(CSTD) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -O1 -g -w \
+		$(TRACE_INC) $< csrc/trace/hark_wait.c -o $@
+
+fuzz-trace: $(BUILD)/fuzz/trace_wait
+	$(Q)mkdir -p $<.corpus
+	$(Q)$< -max_total_time=$(FUZZ_S) -max_len=128 -verbosity=0 -print_final_stats=1 $<.corpus

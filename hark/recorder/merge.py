@@ -124,16 +124,22 @@ class Merger:
     """One per run. ``now_ns`` is CLOCK_BOOTTIME and must not fall.
 
     ``netns_cookie``: SO_NETNS_COOKIE of the agent's network namespace; 0: not known. A tuple of
-    another namespace (one the agent made) names nothing here.
+    another namespace (one the agent made) names nothing here. ``answered``: system calls that
+    hark-trace answers; none of them is ever refused by hark.
     """
 
     def __init__(
-        self, names: Names, netns_cookie: int = 0, hold_ns: int = limits.MERGE_HOLD_NS
+        self,
+        names: Names,
+        netns_cookie: int = 0,
+        hold_ns: int = limits.MERGE_HOLD_NS,
+        answered: frozenset[int] = frozenset(),
     ) -> None:
         self.notices = notice.Notices()
         self.totals: Counter[str] = Counter()
         self._names = names
         self._netns = netns_cookie
+        self._answered = answered
         self._hold_ns = hold_ns
         self._heap: list[tuple[int, int, int, _Item]] = []
         self._arrivals = 0
@@ -184,11 +190,24 @@ class Merger:
 
     def take_kernel(self, record: kernel.KernelRecord, now_ns: int) -> None:
         """Take a record of the BPF rings; their order among each other is that of their times."""
+        if self._is_answer(record):
+            return
         item = _Item(record, record.head.boot_ns, now_ns, _RECORD_BYTES)
         if isinstance(record, kernel.Exec):
             item.image = Image(record.exe, record.filename)
             self._pending.setdefault(record.exe, []).append(item.image)
         self._hold(item, item.boot_ns, _KERNEL_FIRST)
+
+    def _is_answer(self, record: kernel.KernelRecord) -> bool:
+        """Whether hark-trace answered with an error, or a signal came first.
+
+        To the sensors that looks like seccomp's own refusal: a call left that never began.
+        """
+        return (
+            isinstance(record, kernel.SyscallRefused)
+            and record.nr in self._answered
+            and not record.ia32
+        )
 
     def take_packet(self, record: kernel.RefusedPacket, now_ns: int) -> None:
         """Take a packet that the run's rules refused."""

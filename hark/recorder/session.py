@@ -26,6 +26,7 @@ from hark import limits
 from hark.bundle.events import Kind
 from hark.errors import HarkError, RecordingFailed
 from hark.kernel.records import Exec, RingStats
+from hark.launcher.seccomp import NOTIFY
 from hark.policy import control
 from hark.policy.control import Channel, MsgType, PeerBroken, PeerClosed, Plain
 from hark.recorder.bounds import Bounds, refused_tasks
@@ -93,7 +94,9 @@ class Session:
         self._in = inputs
         self._clock = clock
         self._merger = Merger(
-            Names(inputs.hosts, inputs.secrets, inputs.proxy), inputs.netns_cookie
+            Names(inputs.hosts, inputs.secrets, inputs.proxy),
+            inputs.netns_cookie,
+            answered=frozenset(one.call for one in NOTIFY if inputs.tracer is not None),
         )
         self._digests = Digests(self._ask_exe)
         self._selector = selectors.DefaultSelector()

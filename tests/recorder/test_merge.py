@@ -664,3 +664,17 @@ def test_merger_names_nothing_when_nothing_is_known():
     run.end()
     assert run.lines() == ["request@1 -"]
     assert 5 not in run.out[0].payload
+
+
+def test_an_answered_call_is_no_refusal():
+    """To the sensors both look alike; hark's own filter refuses none of the calls it answers."""
+    for answered, events in ((frozenset({318}), 0), (frozenset(), 1)):
+        run = Playbook(merger=Merger(NAMES, answered=answered))
+        call = k.SyscallRefused(head=khead(1, 20, 21), nr=318, errno=22, ia32=False)
+        run.at(1, call)
+        run.end()
+        assert len(run.out) == events
+    run = Playbook(merger=Merger(NAMES, answered=frozenset({318})))
+    run.at(1, k.SyscallRefused(head=khead(1, 20, 21), nr=318, errno=1, ia32=True))
+    run.end()
+    assert len(run.out) == 1, "the number of another call there"

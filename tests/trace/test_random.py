@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kernel
 
+GETRANDOM = 318
+
 LIGHT = "light: the agent's randomness is the recorded, its clock is real"
 CAP_SYS_PTRACE = 1 << 19
 
@@ -135,6 +137,8 @@ def test_odd_arguments_get_the_kernels_own_answers(place: Place):
     bare = subprocess.run(command, cwd=place.work, capture_output=True, check=True)
     inside = place.run(*command)
     assert inside.stdout == bare.stdout, inside.stderr
+    denied = [event["syscall"] for event in Recording.read(place.bundle).kind("denied")]
+    assert GETRANDOM not in denied, "an answer is no refusal"
 
 
 def test_without_it_nothing_is_asked_and_nothing_repeats(place: Place):
