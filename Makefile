@@ -36,7 +36,7 @@ CLEAN_HARK := hark/_native*.so
 include $(wildcard csrc/*/room.mk) $(wildcard bpf/room.mk)
 
 .PHONY: help setup packages packages-test venv venv-dev venv-agents build bytecode native programs bpf libexec \
-	test-escape test-host-impact check lint types layers format-check tidy san test test-python test-c test-slow test-interop packages-interop fuzz fidelity bench \
+	test-escape test-host-impact check lint types layers format-check tidy san test test-python test-c test-slow test-interop packages-interop interop-clients fuzz fidelity bench \
 	install clean lock fmt audit
 
 help:
@@ -78,6 +78,19 @@ $(AGENTS)/.done: $(REQ)/agents.txt
 	$(call say,VENV,$(AGENTS))
 	$(Q)test -x $(AGENTS)/bin/python || /usr/bin/python3 -m venv $(AGENTS)
 	$(Q)$(AGENTS)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(REQ)/agents.txt
+	$(Q)touch $@
+
+# Clients that are built from their own locks, for `make test-interop`.
+INTEROP := $(BUILD)/interop
+interop-clients: $(INTEROP)/node/.done $(INTEROP)/rust/.done
+$(INTEROP)/node/.done: tests/interop/node/package.json tests/interop/node/package-lock.json
+	$(call say,NPM,$(@D))
+	$(Q)mkdir -p $(@D) && cp $^ $(@D)/
+	$(Q)cd $(@D) && npm ci --silent --ignore-scripts --no-audit --no-fund
+	$(Q)touch $@
+$(INTEROP)/rust/.done: tests/interop/rust/Cargo.toml tests/interop/rust/Cargo.lock tests/interop/rust/src/main.rs
+	$(call say,CARGO,$(@D))
+	$(Q)cargo build --quiet --locked --manifest-path $< --target-dir $(@D)
 	$(Q)touch $@
 
 build: programs bpf native libexec bytecode
@@ -160,7 +173,7 @@ test-slow: packages-test
 
 # Every client of tests/interop/roster.py, none skipped; prints them with ok.
 test-interop: packages-test packages-interop
-	$(Q)$(MAKE) --no-print-directory venv-dev venv-agents build
+	$(Q)$(MAKE) --no-print-directory venv-dev venv-agents interop-clients build
 	$(Q)HARK_REQUIRE=all $(PYTEST) tests/interop --roster $(PYTEST_ARGS)
 
 fuzz: packages-test

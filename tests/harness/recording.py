@@ -63,7 +63,7 @@ class Exchange:
 
     number: int
     request: Event
-    request_body: bytes = b""
+    request_parts: list[bytes] = field(default_factory=list)
     interim: list[Event] = field(default_factory=list)
     response: Event | None = None
     deliveries: list[bytes] = field(default_factory=list)
@@ -83,6 +83,11 @@ class Exchange:
             if name.lower() == "host":
                 return value.strip()
         return ""
+
+    @property
+    def request_body(self) -> bytes:
+        """The whole request body as the agent sent it."""
+        return b"".join(self.request_parts)
 
     @property
     def response_body(self) -> bytes:
@@ -132,7 +137,7 @@ class Recording:
 
 def _add(exchange: Exchange, event: Event) -> None:
     if event.kind == "body":
-        exchange.request_body += raw(event["data"])
+        exchange.request_parts.append(raw(event["data"]))
     elif event.kind == "delivery":
         exchange.deliveries.append(raw(event["data"]))
     elif event.kind == "substituted":

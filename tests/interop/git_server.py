@@ -1,12 +1,14 @@
 """git's own HTTP backend behind TLS and Basic authorization, on loopback.
 
-Rules. It is the external witness: it keeps the head of every request, and its repositories are
-looked at with git itself. Only POST and GET of git's smart protocol are passed on.
+Rules. It is the external witness: it keeps the head of every request and a digest of its body, and
+its repositories are looked at with git itself. Only POST and GET of git's smart protocol are passed
+on.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import shutil
 import ssl
 import subprocess
@@ -29,6 +31,7 @@ class GitServer:
     def __init__(self, root: Path, authority: Authority, host: str, login: tuple[str, str]) -> None:
         self.root = root
         self.heads: list[tuple[str, dict[str, str]]] = []
+        self.bodies: list[str] = []  # SHA-256 of each request's body
         self.wanted = "Basic " + base64.b64encode(":".join(login).encode()).decode()
         leaf = authority.leaf(host)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -64,6 +67,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.git.heads.append((f"{self.command} {self.path}", dict(self.headers)))
         with tempfile.TemporaryFile() as body:
             size = self._take_body(body)
+            self.git.bodies.append(hashlib.file_digest(body, "sha256").hexdigest())
+            body.seek(0)
             if self.headers.get("Authorization") != self.git.wanted:
                 self.send_response(401)
                 self.send_header("WWW-Authenticate", 'Basic realm="git"')

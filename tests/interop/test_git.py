@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -36,7 +37,7 @@ cd copy
 git config user.name agent
 git config user.email agent@example
 sha256sum big | cut -d' ' -f1
-head -c 12582912 /dev/urandom > more
+head -c "$1" /dev/urandom > more
 sha256sum more | cut -d' ' -f1
 git add more
 git commit -q -m more
@@ -68,9 +69,15 @@ def repository(root: Path) -> Path:
 
 @pytest.mark.kernel
 @pytest.mark.interop
-@pytest.mark.timeout(180)
-@pytest.mark.client("git")
-def test_clone_and_push(world: World, tmp_path: Path):
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "pushed_mib",
+    [
+        pytest.param(12, marks=pytest.mark.client("git")),
+        pytest.param(200, marks=[pytest.mark.client("git, 200 MB pushed"), pytest.mark.agents]),
+    ],
+)
+def test_clone_and_push(world: World, tmp_path: Path, pushed_mib: int):
     need_program("git")
     backend = Path("/usr/lib/git-core/git-http-backend")
     need("git http-backend", backend.exists())
@@ -88,8 +95,11 @@ def test_clone_and_push(world: World, tmp_path: Path):
             "/bin/sh",
             "-c",
             SCRIPT,
+            "sh",
+            str(pushed_mib * MIB),
             cwd=world.work,
             env=environment(GIT_TOKEN=world.key),
+            seconds=500,
         )
     assert done.status == 0, done.stderr
     cloned, made, commit = done.text.split()
@@ -104,7 +114,7 @@ def test_clone_and_push(world: World, tmp_path: Path):
         capture_output=True,
         check=True,
     )
-    assert len(blob.stdout) == 12 * MIB
+    assert len(blob.stdout) == pushed_mib * MIB
     tokens = {fields.get("Authorization") for _, fields in server.heads}
     assert tokens == {None, server.wanted}  # it asks without, and is told 401
 
@@ -113,9 +123,12 @@ def test_clone_and_push(world: World, tmp_path: Path):
     assert len(exchanges) == len(server.heads)
     helper = str(Path("/usr/lib/git-core/git-remote-https").resolve())
     assert {e.request.actor.digest for e in exchanges} == {digest_of(helper)}
+    assert sorted(hashlib.sha256(e.request_body).hexdigest() for e in exchanges) == sorted(
+        server.bodies
+    )
     assert sum(len(e.response_body) for e in exchanges) > 20 * MIB
     pushed = [e for e in exchanges if raw(e.request["target"]).endswith(b"/git-receive-pack")]
-    assert max(len(e.request_body) for e in pushed) > 12 * MIB
+    assert max(len(e.request_body) for e in pushed) > pushed_mib * MIB
     assert {s["secret"] for e in exchanges for s in e.substituted} == {"git"}
     sealed = world.bundle.read_bytes()
     shown = recording.everything()

@@ -45,6 +45,7 @@ class Library:
     exchanges: int
 
 
+GOOGLE_SAID = f'{HELLO}; the tool said {{"result": 42}}'
 LIBRARIES = (
     Library(
         "python requests",
@@ -64,10 +65,16 @@ LIBRARIES = (
         "anthropic SDK",
         "anthropic",
         "anthropic_client.py",
-        (HELLO, HELLO, f"{HELLO}; the tool said 42"),
-        4,
+        (HELLO, HELLO, f"{HELLO}; the tool said 42", f"{HELLO}; the tool said 42"),
+        6,
     ),
-    Library("google-genai SDK", "google.genai", "google_client.py", (HELLO, HELLO), 2),
+    Library(
+        "google-genai SDK",
+        "google.genai",
+        "google_client.py",
+        (HELLO, HELLO, GOOGLE_SAID, GOOGLE_SAID),
+        6,
+    ),
 )
 
 

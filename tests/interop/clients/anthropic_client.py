@@ -1,4 +1,4 @@
-"""The anthropic SDK, synchronous and streamed, with a tool loop."""
+"""The anthropic SDK, synchronous and streamed, with a tool loop of each kind."""
 
 import os
 import sys
@@ -14,10 +14,26 @@ TOOLS = [{"name": "add", "description": "add", "input_schema": {"type": "object"
 sys.stdout.write(client.messages.create(**ASK).content[0].text + "\n")
 with client.messages.stream(**ASK) as stream:
     sys.stdout.write("".join(stream.text_stream) + "\n")
-first = client.messages.create(**ASK, tools=TOOLS)
-call = first.content[-1]
-result = {"type": "tool_result", "tool_use_id": call.id, "content": str(sum(call.input.values()))}
-loop = [*ASK["messages"], {"role": "assistant", "content": first.content}]
-loop.append({"role": "user", "content": [result]})
-last = client.messages.create(**{**ASK, "messages": loop}, tools=TOOLS)
-sys.stdout.write(last.content[0].text + "\n")
+
+
+def ask(messages: list, *, stream: bool) -> anthropic.types.Message:
+    """Return the model's answer, read at once or event by event."""
+    call = {**ASK, "messages": messages, "tools": TOOLS}
+    if not stream:
+        return client.messages.create(**call)
+    with client.messages.stream(**call) as events:
+        return events.get_final_message()
+
+
+for stream in (False, True):
+    messages = list(ASK["messages"])
+    while (answer := ask(messages, stream=stream)).stop_reason == "tool_use":
+        call = answer.content[-1]
+        said = {
+            "type": "tool_result",
+            "tool_use_id": call.id,
+            "content": str(sum(call.input.values())),
+        }
+        messages.append({"role": "assistant", "content": answer.content})
+        messages.append({"role": "user", "content": [said]})
+    sys.stdout.write(answer.content[0].text + "\n")

@@ -1,4 +1,4 @@
-"""The google-genai SDK, synchronous and streamed."""
+"""The google-genai SDK, synchronous and streamed, with a tool loop of each kind."""
 
 import os
 import sys
@@ -10,4 +10,17 @@ client = genai.Client(
 )
 sys.stdout.write(client.models.generate_content(model="m", contents="hi").text + "\n")
 parts = client.models.generate_content_stream(model="m", contents="hi")
+sys.stdout.write("".join(part.text or "" for part in parts) + "\n")
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+config = {"tools": [add]}  # the SDK calls it by itself and sends what it said
+sys.stdout.write(
+    client.models.generate_content(model="m", contents="hi", config=config).text + "\n"
+)
+parts = client.models.generate_content_stream(model="m", contents="hi", config=config)
 sys.stdout.write("".join(part.text or "" for part in parts) + "\n")
