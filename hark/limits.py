@@ -91,6 +91,7 @@ SESSION_CONTROL_WAIT_S = 5.0  # one control message to a peer that does not read
 CHILD_END_WAIT_S = 1.0  # from a closed socket to an end that its parent can see: microseconds
 NOTICE_LINES_MOST = 5  # refusals shown at the end of a run; the bundle holds all
 NOTICE_MAX = 200  # notices of one run; more are counted
+CA_BINDS_MOST = 64  # bundles of packages covered inside; one mount each
 
 # --- bundle ---------------------------------------------------------------------------------------
 BUNDLE_BLOCK_MAX_BYTES = 32 << 20  # two full sections, their tables and salts

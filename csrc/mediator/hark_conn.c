@@ -288,6 +288,22 @@ static bool rejects_ca(unsigned long error)
 	}
 }
 
+/*
+ * Whether our certificate is out and nothing came back for it. Node closes the connection then, and
+ * Java's HttpClient the TLS session; neither sends the alert that says why.
+ */
+static bool certificate_is_out(const SSL *ssl)
+{
+	switch (SSL_get_state(ssl)) {
+	case TLS_ST_SW_SRVR_DONE: /* TLS 1.2 */
+	case TLS_ST_SW_FINISHED:  /* TLS 1.3 */
+	case TLS_ST_EARLY_DATA:   /* TLS 1.3, and waiting */
+		return SSL_session_reused(ssl) == 0;
+	default:
+		return false;
+	}
+}
+
 static void handshake_failed(struct hark_conn *conn, enum hark_io io)
 {
 	const char *detail = io == HARK_IO_ERROR ? hark_stream_says(conn->stream.error)
@@ -301,6 +317,8 @@ static void handshake_failed(struct hark_conn *conn, enum hark_io io)
 	conn->judged = true;
 	if (io == HARK_IO_ERROR && rejects_ca(conn->stream.error))
 		reason = HARK_REASON_CLIENT_REJECTED_CA;
+	else if (io != HARK_IO_ERROR && certificate_is_out(conn->stream.ssl))
+		reason = HARK_REASON_CLIENT_LEFT_AT_CERTIFICATE;
 	(void)hark_record_refused(&conn->med->rec, 0, conn->id, reason, conn->sni, detail,
 				  strlen(detail));
 	hark_conn_finish(conn, reason);

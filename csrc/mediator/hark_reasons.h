@@ -26,9 +26,10 @@ enum hark_reason {
 	/* the agent's side broke a protocol rule */
 	HARK_REASON_NOT_HTTP, /* clear bytes that are neither TLS nor HTTP */
 	HARK_REASON_PLAIN_HTTP_ON_TLS_PORT,
-	HARK_REASON_TLS_HANDSHAKE,      /* the handshake failed, detail says how */
-	HARK_REASON_CLIENT_REJECTED_CA, /* the client does not trust the run's CA */
-	HARK_REASON_CLIENT_SILENT,      /* no hello or no head before the deadline */
+	HARK_REASON_TLS_HANDSHAKE,              /* the handshake failed, detail says how */
+	HARK_REASON_CLIENT_REJECTED_CA,         /* the client does not trust the run's CA */
+	HARK_REASON_CLIENT_LEFT_AT_CERTIFICATE, /* most likely the same, but it did not say so */
+	HARK_REASON_CLIENT_SILENT,              /* no hello or no head before the deadline */
 	HARK_REASON_HEAD_TIMEOUT,
 	HARK_REASON_BODY_TIMEOUT,
 	HARK_REASON_BAD_REQUEST, /* detail: the parser's own words */

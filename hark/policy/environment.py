@@ -64,6 +64,15 @@ _PEM_BUNDLES = (
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
 )
 _JAVA_STORES = ("/etc/ssl/certs/java/cacerts",)
+# Bundles that Python packages bring along, below a folder of packages. A process without the
+# variables above trusts them, such as a tool server that was started with a bare environment.
+_PACKAGE_BUNDLES = (
+    "certifi/cacert.pem",  # requests, httpx
+    "pip/_vendor/certifi/cacert.pem",
+    "botocore/cacert.pem",
+    "grpc/_cython/_credentials/roots.pem",
+    "httplib2/cacerts.txt",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +145,26 @@ def expand_path(path: str, person: Person) -> str:
     return path
 
 
-def ca_bind_targets(exists: Callable[[str], bool]) -> tuple[BindTarget, ...]:
-    """Return the CA files of this host that are covered inside; ``exists`` asks the host.
+def ca_bind_targets(
+    exists: Callable[[str], bool],
+    names: Callable[[str], Iterable[str]] = lambda _: (),
+    folders: Iterable[str] = (),
+) -> tuple[BindTarget, ...]:
+    """Return the CA files of this host that are covered inside.
 
-    Bundles inside granted trees (certifi's cacert.pem and the like) are not among them.
+    ``exists`` and ``names`` (what a folder holds) ask the host. ``folders`` are shown read-only:
+    where one is a Python prefix, bundles of its packages are covered too. What the agent may write
+    to is left alone, since a covered file can be neither replaced nor removed.
     """
-    pem = [BindTarget(path, "pem") for path in _PEM_BUNDLES if exists(path)]
+    packages = [path for folder in folders for path in _package_bundles(folder, names)]
+    pem = [BindTarget(path, "pem") for path in (*_PEM_BUNDLES, *packages) if exists(path)]
     java = [BindTarget(path, "java") for path in _JAVA_STORES if exists(path)]
-    return (*pem, *java)
+    return (*pem[: limits.CA_BINDS_MOST], *java)
+
+
+def _package_bundles(prefix: str, names: Callable[[str], Iterable[str]]) -> list[str]:
+    found = [prefix] if prefix.endswith(("/site-packages", "/dist-packages")) else []
+    for library in (f"{prefix}/lib", f"{prefix}/lib64"):
+        pythons = sorted(name for name in names(library) if name.startswith("python3"))
+        found += [f"{library}/{n}/{part}-packages" for n in pythons for part in ("site", "dist")]
+    return [f"{folder}/{bundle}" for folder in found for bundle in _PACKAGE_BUNDLES]

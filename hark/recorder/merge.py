@@ -48,7 +48,12 @@ _CLOSED_CONNS_KEPT = 1024  # a dial result may come after its connection's end
 _KERNEL_FIRST = 0  # rank at equal times: a connect comes before its accept
 _ABSENT = "syscall_absent"  # answered as by a kernel that lacks the call: libraries probe so
 _REJECTED_CA = "client_rejected_ca"
-_BROKEN_HANDSHAKES = frozenset({_REJECTED_CA, "tls_handshake"})
+_LEFT = "client_left_at_certificate"
+_DISTRUST = {
+    _REJECTED_CA: "{} does not trust the run's CA",
+    _LEFT: "{} left when it saw the run's certificate; most likely it does not trust the CA",
+}
+_BROKEN_HANDSHAKES = frozenset({*_DISTRUST, "tls_handshake"})
 _RECORD_BYTES = 256  # what a held record costs beside its data
 
 
@@ -544,8 +549,8 @@ class Merger:
             payload = translate.refused(record, self._names, opened, hint, name)
             event = self._by_conn(Kind.DENIED, item.boot_ns, payload, record.conn)
         yield Merged(event.kind, event.boot_ns, event.payload, ahead)
-        if record.reason == _REJECTED_CA:
-            yield from self._rejected_ca(record, item.boot_ns)
+        if record.reason in _DISTRUST:
+            yield from self._distrusted(record, item.boot_ns)
 
     def _end(self, item: _Item) -> Iterator[Merged]:
         record: mediator.ExchangeEnd = item.record
@@ -651,7 +656,7 @@ class Merger:
         return actor.image.filename if actor and actor.image else b""
 
     def _hint(self, record: mediator.Refused, name: str, dport: int | None) -> str:
-        if record.reason == _REJECTED_CA:
+        if record.reason in _DISTRUST:
             return notice.ca_hint(self._program(record.conn))
         return notice.hint(record.reason, name, dport)
 
@@ -659,14 +664,14 @@ class Merger:
         """Return the name that the run's resolver last gave this address for, or nothing."""
         return self._resolved.get(translate.address(opened.dst), "") if opened else ""
 
-    def _rejected_ca(self, record: mediator.Refused, boot_ns: int) -> Iterator[Merged]:
+    def _distrusted(self, record: mediator.Refused, boot_ns: int) -> Iterator[Merged]:
         """Tell once for each program and host that the client does not trust the run."""
         program = self._program(record.conn)
         who = notice.printable(program)
-        if not self.notices.first(_REJECTED_CA, f"{who} {record.name}"):
+        if not self.notices.first(record.reason, f"{who} {record.name}"):
             return
-        text = f"{who or 'a client'} does not trust the run's CA"
-        payload = {4: _REJECTED_CA, 5: text, 6: notice.ca_hint(program)}
+        text = _DISTRUST[record.reason].format(who or "a client")
+        payload = {4: record.reason, 5: text, 6: notice.ca_hint(program)}
         yield self._by_conn(Kind.NOTICE, boot_ns, payload, record.conn)
 
     def _unless_repeated(self, what: Hashable, event: Merged) -> Iterator[Merged]:

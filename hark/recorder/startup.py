@@ -246,10 +246,18 @@ def _notes(run: Prepared, more: tuple[str, ...]) -> list[str]:
 # --- the plan -------------------------------------------------------------------------------------
 
 
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names, not paths
+    except OSError:
+        return []
+
+
 def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
     """Return what the launch plan depends on."""
     policy = run.policy.policy
-    targets = ca_bind_targets(lambda path: Path(path).exists())
+    shown = [grant.path for grant in run.paths.read if grant.kind == "folder"]
+    targets = ca_bind_targets(os.path.exists, _names_in, ("/usr", "/usr/local", *shown))
     return LaunchRequest(
         run_id=str(run.run),
         argv=run.paths.argv,

@@ -216,6 +216,32 @@ def test_client_that_does_not_trust_us(rig: Callable[..., Rig]):
     assert not one.broker.dials
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("read", [False, True], ids=["before the certificate", "at it"])
+def test_client_that_leaves_without_a_word(
+    rig: Callable[..., Rig], version: ssl.TLSVersion, read: bool
+):
+    """Only who could have seen the certificate is said to have left because of it."""
+    one = rig(scripted(OK))
+    context = ssl.create_default_context()
+    context.minimum_version = context.maximum_version = version
+    out, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(back, out, server_hostname=HOST)
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    hello = out.read()
+    with one.connect() as sock:
+        sock.sendall(hello if read else hello[:40])
+        if read:
+            assert sock.recv(1)
+            sock.shutdown(socket.SHUT_WR)
+            read_all(sock)
+    refused = one.recorder.wait(Refused)[0]
+    expected = ("client_left_at_certificate", HOST) if read else ("tls_handshake", "")
+    assert (refused.reason, refused.name) == expected
+    assert not one.broker.dials
+
+
 def test_silent_client(rig: Callable[..., Rig]):
     one = rig(scripted(OK), limits={Limit.HELLO_MS: 100, Limit.HEAD_MS: 100})
     assert read_all(one.connect()) == b""

@@ -132,6 +132,28 @@ def test_binds_cover_what_the_host_has() -> None:
     )
 
 
+def test_bundles_of_packages_in_shown_prefixes_are_covered() -> None:
+    listed = {"/v/lib": ["python3.11", "libx.so", "python2.7"], "/v/lib64": []}
+    there = {
+        "/v/lib/python3.11/site-packages/certifi/cacert.pem",
+        "/v/lib/python3.11/site-packages/botocore/cacert.pem",
+        "/v/lib/python2.7/site-packages/certifi/cacert.pem",
+        "/p/site-packages/certifi/cacert.pem",
+        "/elsewhere/lib/python3.11/site-packages/certifi/cacert.pem",
+    }
+
+    def names(folder: str) -> list[str]:
+        return listed.get(folder, [])
+
+    assert ca_bind_targets(there.__contains__, names, ("/v", "/p/site-packages")) == (
+        BindTarget("/v/lib/python3.11/site-packages/certifi/cacert.pem", "pem"),
+        BindTarget("/v/lib/python3.11/site-packages/botocore/cacert.pem", "pem"),
+        BindTarget("/p/site-packages/certifi/cacert.pem", "pem"),
+    )
+    many = [f"/{n}/site-packages" for n in range(1000)]
+    assert len(ca_bind_targets(lambda _: True, names, many)) == limits.CA_BINDS_MOST + 1
+
+
 @pytest.mark.parametrize(
     ("path", "home", "whole"),
     [
