@@ -36,7 +36,7 @@ CLEAN_HARK := hark/_native*.so
 include $(wildcard csrc/*/room.mk) $(wildcard bpf/room.mk)
 
 .PHONY: help setup packages packages-test venv venv-dev venv-agents build bytecode native programs bpf libexec \
-	test-escape test-host-impact check lint types layers format-check tidy san test test-python test-c test-slow test-interop packages-interop interop-clients fuzz fidelity bench \
+	test-escape test-host-impact test-kernels check lint types layers format-check tidy san test test-python test-c test-slow test-interop packages-interop interop-clients fuzz fidelity bench \
 	install clean lock fmt audit
 
 help:
@@ -166,6 +166,12 @@ test-escape test-host-impact: packages-test
 SUITE_test-escape := tests/escape
 SUITE_test-host-impact := tests/kernel/test_host_unchanged.py tests/kernel/test_many_runs.py \
 	tests/interop/test_fail_closed.py
+
+# The sensor suite on kernels 6.1 and 6.12, emulated: downloads 60 MB at first, takes 15 minutes.
+test-kernels: packages-test
+	$(Q).ci/install-debian .ci/debian-kernels.txt
+	$(Q)$(MAKE) --no-print-directory venv-dev build
+	$(Q)$(PY) tests/kernels/run.py
 
 test-slow: packages-test
 	$(Q)$(MAKE) --no-print-directory venv-dev build

@@ -30,6 +30,9 @@ struct hark_abi_anchor {
 	struct hark_rec_sock_close rec_sock_close;
 	struct hark_rec_syscall rec_syscall;
 	struct hark_rec_left rec_left;
+	struct hark_rec_socket rec_socket;
+	struct hark_rec_file rec_file;
+	struct hark_rec_cap rec_cap;
 	struct hark_ring_key ring_key;
 	struct hark_levels levels;
 	struct hark_count_key count_key;
@@ -41,6 +44,10 @@ struct hark_abi_anchor {
 	enum hark_rec_flag rec_flag;
 	enum hark_med_limit med_limit;
 	enum hark_rec_limit rec_limit;
+	enum hark_socket_op socket_op;
+	enum hark_socket_limit socket_limit;
+	enum hark_file_op file_op;
+	enum hark_file_limit file_limit;
 	enum hark_ring_id ring_id;
 	enum hark_run_limit run_limit;
 	enum hark_count_nr count_nr;

@@ -37,7 +37,10 @@ enum hark_rec_kind {
 	HARK_REC_SOCK_CLOSE = 0x206,
 	HARK_REC_SYS_REFUSED = 0x207, /* sys_exit without sys_enter: a seccomp refusal */
 	HARK_REC_SYS_KILLED = 0x208,  /* SIGSYS from seccomp */
-	HARK_REC_CGROUP_LEFT = 0x209  /* a task of the run was moved to another cgroup */
+	HARK_REC_CGROUP_LEFT = 0x209, /* a task of the run was moved to another cgroup */
+	HARK_REC_SOCKET = 0x20a,      /* what a thread did with a socket, see enum hark_socket_op */
+	HARK_REC_FILE = 0x20b,        /* what a thread did to a file, see enum hark_file_op */
+	HARK_REC_CAP_REFUSED = 0x20c  /* first refusal of a capability to a thread (Linux 6.13) */
 };
 
 enum hark_rec_flag {
@@ -179,6 +182,11 @@ struct hark_rec_exec {
 	uint32_t dev; /* device of the executable: major << 20 | minor, as the kernel has it */
 	uint64_t ino;
 	int64_t ctime_ns;
+	uint32_t uid; /* of the process, as the initial user namespace knows it */
+	uint32_t gid;
+	uint32_t euid;
+	uint32_t egid;
+	uint64_t cap_effective; /* in its own user namespace */
 	uint16_t name_len;
 	uint16_t argv_len;
 	uint32_t pad0;
@@ -238,12 +246,74 @@ struct hark_rec_left {
 	uint64_t to_cgroup;
 };
 
+enum hark_socket_op {
+	HARK_SOCKET_BIND = 1,
+	HARK_SOCKET_ACCEPT = 2,
+	HARK_SOCKET_CONNECT = 3, /* unix only: the rest is HARK_REC_CONNECT */
+	HARK_SOCKET_USE = 4      /* another process than so far sends or receives (Linux 6.3) */
+};
+
+enum hark_socket_limit { HARK_UNIX_NAME = 112 }; /* sun_path has 108 */
+
+/* HARK_REC_SOCKET: the call succeeded. Addresses as in struct hark_rec_flow; unix: the name that
+ * was bound or connected to, which begins with a NUL when it is an abstract one. */
+struct hark_rec_socket {
+	struct hark_rec_head head;
+	struct hark_rec_task task;
+	uint8_t src[16];
+	uint8_t dst[16];
+	uint16_t sport;
+	uint16_t dport;
+	uint16_t family; /* AF_UNIX, AF_INET or AF_INET6 */
+	uint16_t op;     /* enum hark_socket_op */
+	uint16_t type;   /* SOCK_STREAM, ... */
+	uint16_t name_len;
+	uint32_t pad0;
+	uint8_t name[112]; /* HARK_UNIX_NAME */
+};
+
+enum hark_file_op {
+	HARK_FILE_WRITE = 1,       /* a regular file was opened for writing */
+	HARK_FILE_REMOVE = 2,      /* a name was removed */
+	HARK_FILE_RENAME_FROM = 3, /* a name was given up */
+	HARK_FILE_RENAME_TO = 4    /* and this one taken; the record before names the old one */
+};
+
+enum hark_file_limit {
+	HARK_FILE_PATH = 4096, /* of the kernel's own names */
+	HARK_FILE_NAME = 4096, /* of the name that the call was given */
+	HARK_FILE_DEPTH = 64   /* folders and mount points that are walked up */
+};
+
+/* HARK_REC_FILE. Then path_len bytes: the names of the path, innermost first, each ended by a NUL,
+ * as the kernel resolved it; of the file (WRITE) or of the folder that the call began in. Then
+ * name_len bytes: the text that the call was given, which its caller may have changed since. */
+struct hark_rec_file {
+	struct hark_rec_head head;
+	struct hark_rec_task task;
+	uint64_t ino; /* WRITE only */
+	uint32_t dev;
+	uint32_t op; /* enum hark_file_op */
+	uint16_t path_len;
+	uint16_t name_len;
+	uint32_t pad0;
+};
+
+/* HARK_REC_CAP_REFUSED */
+struct hark_rec_cap {
+	struct hark_rec_head head;
+	struct hark_rec_task task;
+	uint32_t cap; /* CAP_* of linux/capability.h */
+	uint32_t nr;  /* the call it was in */
+};
+
 /* What follows is held in maps, one of each per run, and read by their descriptors. */
 
 enum hark_ring_id {
-	HARK_RING_CONTROL = 0, /* what costs its maker a fork, exec or connect: bounded by that */
-	HARK_RING_BULK = 1,    /* what a loop can make: refusals, datagrams */
-	HARK_RINGS = 2
+	HARK_RING_CONTROL = 0, /* what costs its maker a fork or exec: bounded by that */
+	HARK_RING_BULK = 1,    /* what a loop can make: refusals, datagrams, files */
+	HARK_RING_SOCKET = 2,  /* connects and closes, which attribution rests on */
+	HARK_RINGS = 3
 };
 
 struct hark_ring_key {
@@ -313,6 +383,6 @@ struct hark_ring_stats {
 };
 
 struct hark_run_stats {
-	struct hark_ring_stats ring[2]; /* enum hark_ring_id */
+	struct hark_ring_stats ring[3]; /* enum hark_ring_id */
 	uint64_t counts_dropped;        /* syscalls not counted: the map was full */
 };

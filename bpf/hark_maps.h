@@ -18,7 +18,8 @@
 enum hark_map_limit {
 	HARK_RUNS_MAX = 256,    /* runs at one time */
 	HARK_FLOWS_MAX = 16384, /* UDP flows remembered, all runs */
-	HARK_EXITS_MAX = 4096   /* processes whose end was told, all runs */
+	HARK_EXITS_MAX = 4096,  /* processes whose end was told, all runs */
+	HARK_USERS = 8          /* power of two: processes of one socket that are told once */
 };
 
 struct {
@@ -35,7 +36,7 @@ struct hark_ring_map {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
-	__uint(max_entries, 2 * HARK_RUNS_MAX);
+	__uint(max_entries, HARK_RINGS *HARK_RUNS_MAX);
 	__type(key, struct hark_ring_key);
 	__array(values, struct hark_ring_map);
 } hark_rings SEC(".maps") __weak;
@@ -111,7 +112,8 @@ struct hark_thread {
 	__u8 in_call; /* sys_enter was seen and sys_exit was not */
 	__u8 newborn; /* its first sys_exit is the second return of its parent's clone */
 	__u8 ia32;
-	__u8 left; /* that it left .run was told */
+	__u8 left;  /* that it left .run was told */
+	__u64 caps; /* refusals of these capabilities were told */
 	struct hark_tally tally[HARK_TALLIES];
 };
 

@@ -93,6 +93,17 @@ static __always_inline void hark_fill_exe(struct hark_rec_exec *rec, struct task
 	rec->ctime_ns = hark_ctime_ns(inode);
 }
 
+static __always_inline void hark_fill_creds(struct hark_rec_exec *rec, struct task_struct *task)
+{
+	const struct cred *cred = task->cred;
+
+	rec->uid = BPF_CORE_READ(cred, uid.val);
+	rec->gid = BPF_CORE_READ(cred, gid.val);
+	rec->euid = BPF_CORE_READ(cred, euid.val);
+	rec->egid = BPF_CORE_READ(cred, egid.val);
+	bpf_core_read(&rec->cap_effective, sizeof(rec->cap_effective), &cred->cap_effective);
+}
+
 /* File name, then arguments, packed. Lengths are bounded for the verifier's sake at each step. */
 static __always_inline __u32 hark_fill_names(struct hark_exec_space *space,
 					     struct task_struct *task, struct linux_binprm *bprm)
@@ -154,6 +165,7 @@ int BPF_PROG(hark_exec, struct task_struct *task, int old_pid, struct linux_binp
 	hark_fill_head(&space->rec.head, 0, HARK_REC_EXEC, 0, 0);
 	hark_fill_task(&space->rec.task, task);
 	hark_fill_exe(&space->rec, task);
+	hark_fill_creds(&space->rec, task);
 	len = hark_fill_names(space, task, bprm);
 	hark_put_exec(run, space, (__u32)(sizeof(space->rec) + len + 7) & ~7U);
 	return 0;

@@ -4,7 +4,7 @@
 BPF_ARCH := $(if $(filter x86_64,$(shell uname -m)),x86,arm64)
 BPF_SUBJECTS := process syscall socket
 BPF_HDRS := bpf/hark_abi.h bpf/hark_abi_check.h bpf/hark_core.h bpf/hark_maps.h bpf/hark_count.h \
-	bpf/hark_spawn.h
+	bpf/hark_spawn.h bpf/hark_acts.h
 BPF_FLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Ibpf \
 	-isystem /usr/include/$(shell $(CC) -print-multiarch) \
 	-Wall -Wextra -Werror -Wno-unused-parameter

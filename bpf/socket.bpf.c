@@ -142,7 +142,7 @@ static __always_inline void hark_tell_connect(struct bpf_sock_ops *ctx, struct b
 {
 	struct hark_owner *owner = bpf_sk_storage_get(&hark_owners, sk, 0, 0);
 	struct hark_rec_flow *rec =
-		hark_reserve(hark_attached_run(), HARK_RING_CONTROL, sizeof(*rec), HARK_REC_CONNECT,
+		hark_reserve(hark_attached_run(), HARK_RING_SOCKET, sizeof(*rec), HARK_REC_CONNECT,
 			     bpf_get_socket_cookie(ctx));
 
 	if (!rec)
@@ -159,7 +159,7 @@ static __always_inline void hark_tell_close(struct bpf_sock_ops *ctx, struct bpf
 	struct hark_owner *owner = bpf_sk_storage_get(&hark_owners, sk, 0, 0);
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	struct hark_rec_sock_close *rec =
-		hark_reserve(hark_attached_run(), HARK_RING_CONTROL, sizeof(*rec),
+		hark_reserve(hark_attached_run(), HARK_RING_SOCKET, sizeof(*rec),
 			     HARK_REC_SOCK_CLOSE, bpf_get_socket_cookie(ctx));
 	unsigned long flags;
 
@@ -190,6 +190,7 @@ int hark_sockops(struct bpf_sock_ops *ctx)
 		hark_tell_connect(ctx, sk);
 		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		(void)bpf_get_socket_cookie(ctx); /* gives it one, for who accepts it */
 		bpf_sock_ops_cb_flags_set(ctx, BPF_SOCK_OPS_STATE_CB_FLAG);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
@@ -198,6 +199,77 @@ int hark_sockops(struct bpf_sock_ops *ctx)
 		break;
 	}
 	return 1;
+}
+
+/* Processes that a socket of a run was used by, beside the one that connected it. */
+struct hark_users {
+	__u32 tgid[HARK_USERS];
+	__u32 n;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct hark_users);
+} hark_users SEC(".maps");
+
+/* Whether this process is a new one; it is one from now on. Above HARK_USERS all are new. */
+static __always_inline _Bool hark_is_new_user(struct hark_users *users, __u32 tgid)
+{
+	int i;
+
+#pragma unroll
+	for (i = 0; i < HARK_USERS; i++)
+		if (users->tgid[i] == tgid)
+			return 0;
+	if (users->n < HARK_USERS)
+		users->tgid[users->n & (HARK_USERS - 1)] = tgid;
+	users->n++;
+	return 1;
+}
+
+static __always_inline int hark_used(struct sock *sk)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct hark_thread *thread = hark_thread_known(task);
+	__u16 family = sk->__sk_common.skc_family;
+	struct hark_rec_socket *rec;
+	struct hark_owner *owner;
+	struct hark_users *users;
+	__u32 tgid;
+
+	if (!thread || !thread->run || (family != HARK_AF_INET && family != HARK_AF_INET6))
+		return 0;
+	tgid = (__u32)(bpf_get_current_pid_tgid() >> 32);
+	owner = bpf_sk_storage_get(&hark_owners, sk, 0, 0);
+	if (owner && owner->task.tgid == tgid)
+		return 0;
+	users = bpf_sk_storage_get(&hark_users, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!users || !hark_is_new_user(users, tgid))
+		return 0;
+	rec = hark_reserve(thread->run, HARK_RING_BULK, sizeof(*rec), HARK_REC_SOCKET,
+			   (__u64)sk->__sk_common.skc_cookie.counter);
+	if (!rec)
+		return 0;
+	hark_fill_task(&rec->task, task);
+	rec->op = HARK_SOCKET_USE;
+	rec->family = family;
+	bpf_ringbuf_submit(rec, 0);
+	return 0;
+}
+
+/* In the process that sends or receives, from Linux 6.3 on. */
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(hark_sent, struct sock *sk, int ret, int flags)
+{
+	return hark_used(sk);
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(hark_received, struct sock *sk, int ret, int flags)
+{
+	return hark_used(sk);
 }
 
 struct hark_ipv4 {

@@ -6,6 +6,7 @@
  * follows, so an exit without an entry that returns an error is a refusal. A thread that was inside
  * a call when it came into the run is not judged by that call.
  */
+#include "hark_acts.h"
 #include "hark_count.h"
 #include "hark_maps.h"
 
@@ -116,8 +117,50 @@ int BPF_PROG(hark_sys_exit, struct pt_regs *regs, long ret)
 	thread->in_call = 0;
 	if (hark_is_sigreturn(thread->nr, thread->ia32))
 		err = 0;
-	if (run)
-		hark_count(run, thread, thread->nr, thread->ia32, err);
+	if (!run)
+		return 0;
+	hark_count(run, thread, thread->nr, thread->ia32, err);
+	if (!err && !thread->ia32)
+		(void)hark_acted(run, thread->nr, ret);
+	return 0;
+}
+
+/* The kernel asks this of every growing mapping, to know who may overcommit. */
+static __always_inline _Bool hark_asks_for_memory(__u32 nr)
+{
+	return nr == HARK_NR_MMAP || nr == HARK_NR_BRK || nr == HARK_NR_MPROTECT ||
+	       nr == HARK_NR_MREMAP || (nr >= HARK_NR_CLONE && nr <= HARK_NR_EXECVE) ||
+	       nr == HARK_NR_EXECVEAT;
+}
+
+/* Fires for every process of the machine: what was granted, which is nearly all, costs a compare.
+ */
+SEC("tp_btf/cap_capable")
+int BPF_PROG(hark_capable, const void *cred, const void *target, const void *capable, int cap,
+	     int ret)
+{
+	struct task_struct *task;
+	struct hark_thread *thread;
+	struct hark_rec_cap *rec;
+
+	if (!ret)
+		return 0;
+	task = bpf_get_current_task_btf();
+	thread = hark_thread_known(task);
+	if (!thread || !thread->run || !thread->in_call || thread->caps >> (cap & 63) & 1)
+		return 0;
+	if (cap == HARK_CAP_SYS_ADMIN && hark_asks_for_memory(thread->nr))
+		return 0;
+	thread->caps |= 1ULL << (cap & 63);
+	rec = hark_reserve(thread->run, HARK_RING_BULK, sizeof(*rec), HARK_REC_CAP_REFUSED, 0);
+	if (!rec)
+		return 0;
+	hark_fill_task(&rec->task, task);
+	rec->cap = (__u32)cap;
+	rec->nr = thread->nr;
+	if (thread->ia32)
+		rec->head.flags |= HARK_RECF_IA32;
+	bpf_ringbuf_submit(rec, 0);
 	return 0;
 }
 

@@ -68,6 +68,8 @@ RECORDER_MAX_CONNS = 16_384  # connections and exchanges: above the mediator's o
 DENIALS_ONE_BY_ONE = 100  # equal refusals of the kernel or the rules: the rest is a count, so that
 # an agent that tries in a loop fills neither the disk nor the recorder's time
 DENIALS_MAX_KINDS = 4096  # different refusals that are counted so; others stay one by one
+FILES_ONE_BY_ONE = 8  # equal writes or removals of one process: a log that is opened for each line
+FILES_REMEMBERED = 65_536  # of them; then from the start
 SOCKET_LINGER_NS = 5_000_000_000  # a closed tuple is kept so long for an accept that comes late
 REQUEST_LINE_MAX_BYTES = 8192  # method and target copied out of a head; the head keeps everything
 DIGEST_MAX_BYTES = 4 << 30  # an executable above this stays unknown: hashing it would take seconds
@@ -161,6 +163,7 @@ EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h: a child of hark ended by a bug
 # --- kernel sensors -------------------------------------------------------------------------------
 KERNEL_CONTROL_RING_BYTES = 1 << 20  # 10,000 records: 100 ms of the fastest fork loop
 KERNEL_BULK_RING_BYTES = 8 << 20  # what a loop of refused calls fills in 100 ms
+KERNEL_SOCKET_RING_BYTES = 1 << 20  # a loop of refused connects fills it in 60 ms
 KERNEL_READ_BYTES = 1 << 20  # one poll; a ring is emptied in few steps
 KERNEL_ENDED_PROCESSES_HELD = 512  # some 20,000 rows of the counts map, a third of it
 NFLOG_DATAGRAM_BYTES = 1 << 16  # the kernel's largest buffer of one group (NFULNL_NLBUFSIZ_DEFAULT)

@@ -339,7 +339,8 @@ static void *remove_keys(void *arg)
 static int drop_maps(const char *set, uint64_t run, struct hark_err *err)
 {
 	struct hark_ring_key rings[HARK_RINGS] = {{.run = run, .ring = HARK_RING_CONTROL},
-						  {.run = run, .ring = HARK_RING_BULK}};
+						  {.run = run, .ring = HARK_RING_BULK},
+						  {.run = run, .ring = HARK_RING_SOCKET}};
 	struct removal removals[] = {{.map = "hark_stats", .keys = &run, .count = 1},
 				     {.map = "hark_counts", .keys = &run, .count = 1},
 				     {.map = "hark_spawns", .keys = &run, .count = 1},

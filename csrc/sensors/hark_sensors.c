@@ -259,6 +259,8 @@ static int make_maps(struct hark_sensors *s, const struct hark_sensors_plan *pla
 		make_map(BPF_MAP_TYPE_RINGBUF, "hark_control", 0, 0, plan->control_bytes, 0, err);
 	s->rings[HARK_RING_BULK] =
 		make_map(BPF_MAP_TYPE_RINGBUF, "hark_bulk", 0, 0, plan->bulk_bytes, 0, err);
+	s->rings[HARK_RING_SOCKET] =
+		make_map(BPF_MAP_TYPE_RINGBUF, "hark_socket", 0, 0, plan->socket_bytes, 0, err);
 	s->counts = make_map(BPF_MAP_TYPE_HASH, "hark_count", sizeof(struct hark_count_key),
 			     sizeof(uint64_t), s->rows, BPF_F_NO_PREALLOC, err);
 	s->stats = make_map(BPF_MAP_TYPE_ARRAY, "hark_stat", sizeof(uint32_t),
@@ -322,7 +324,9 @@ static int register_maps(struct hark_sensors *s, const struct hark_pins *where,
 	hark_autofd stats = open_pin(where, "map_", "hark_stats", err);
 	hark_autofd spawns = open_pin(where, "map_", "hark_spawns", err);
 	struct insertion in[INSERTIONS] = {
-		{.map = rings, .inner = {s->rings[0], s->rings[1]}, .count = HARK_RINGS},
+		{.map = rings,
+		 .inner = {s->rings[0], s->rings[1], s->rings[2]},
+		 .count = HARK_RINGS},
 		{.map = counts, .inner = {s->counts}, .count = 1},
 		{.map = stats, .inner = {s->stats}, .count = 1},
 		{.map = spawns, .inner = {s->spawns}, .count = 1},
@@ -596,6 +600,8 @@ int64_t hark_sensors_read(struct hark_sensors *s, void *buf, size_t size)
 	if (size < (size_t)2 * HARK_KERNEL_REC_MAX)
 		return -EINVAL;
 	(void)ring_buffer__consume(s->readers[HARK_RING_CONTROL]);
+	if (s->sink.cap - s->sink.len >= HARK_KERNEL_REC_MAX)
+		(void)ring_buffer__consume(s->readers[HARK_RING_SOCKET]);
 	s->sink.cap = size;
 	(void)ring_buffer__consume(s->readers[HARK_RING_BULK]);
 	return (int64_t)s->sink.len;

@@ -19,6 +19,7 @@ struct hark_sensors;
 enum hark_sensors_limit {
 	HARK_SENSORS_CONTROL = 1048576, /* bytes of the control ring */
 	HARK_SENSORS_BULK = 8388608,    /* bytes of the bulk ring */
+	HARK_SENSORS_SOCKET = 1048576,  /* bytes of the ring of connects and closes */
 	HARK_SENSORS_BUFFER = 1048576   /* a read buffer that empties a ring in few steps */
 };
 
@@ -33,6 +34,7 @@ struct hark_sensors_plan {
 	uint64_t cgroup_id;
 	uint32_t control_bytes; /* ring sizes, powers of two and whole pages */
 	uint32_t bulk_bytes;
+	uint32_t socket_bytes;
 };
 
 /* Attach. NULL with *err filled. */

@@ -12,7 +12,7 @@ __all__ = ["COMMON", "FIELDS", "Key", "Kind"]
 
 
 class Kind(IntEnum):
-    """Event kinds (docs/spec/records.md, "Kinds"): 1-31 recording, 32-47 determinism."""
+    """Event kinds (docs/spec/records.md, "Kinds"): 1-31, 46, 47 recording, 32-45 determinism."""
 
     RUN_START = 1
     RUN_END = 2
@@ -47,6 +47,8 @@ class Kind(IntEnum):
     SURROUNDINGS = 31
     RANDOM = 32
     SEED = 33
+    SOCKET = 46
+    FILE = 47
 
 
 class Key(IntEnum):
@@ -105,6 +107,7 @@ FIELDS: dict[Kind, dict[int, str]] = {
         7: "digest",
         8: "digest_state",
         9: "parent_tgid",
+        10: "credentials",
     },
     Kind.FORK: {4: "child", 5: "thread"},
     Kind.EXIT: {4: "status", 5: "last"},
@@ -196,6 +199,17 @@ FIELDS: dict[Kind, dict[int, str]] = {
         9: "complete",
         10: "detail",
     },
+    Kind.SOCKET: {
+        4: "op",
+        5: "family",
+        6: "type",
+        7: "src",
+        8: "sport",
+        9: "dst",
+        10: "dport",
+        11: "name",
+    },
+    Kind.FILE: {4: "op", 5: "path", 6: "name", 7: "truncated"},
     Kind.SURROUNDINGS: {4: "files", 5: "processors", 6: "machine", 7: "time_zone"},
     Kind.RANDOM: {4: "source", 5: "calls", 6: "bytes", 7: "stream"},
     Kind.SEED: {4: "kem", 5: "sealed", 6: "recipient"},

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 
 from hark.errors import InternalError
 from hark.kernel.records import (
+    CapRefused,
     CgroupLeft,
     Connect,
     Exec,
     ExeId,
     Exit,
+    FileAct,
     Fork,
     Head,
+    SocketAct,
     SocketClose,
     SyscallKilled,
     SyscallRefused,
@@ -37,18 +40,24 @@ __all__ = ["COUNT_KEY", "KINDS", "LAYOUTS", "decode"]
 TRUNCATED = 1
 IA32 = 4
 THREAD = 8
+AF_UNIX = 1
 AF_INET = 2
 AF_INET6 = 10
 
 _HEAD = Struct("=IHHQQQ")
 _TASK = Struct("=QIIQ")
-_EXEC = Struct("=IIQqHHI")
+_EXEC = Struct("=IIQqIIIIQHHI")
 _FORK = Struct("=IIQ")
 _EXIT = Struct("=II")
 _FLOW = Struct("=Q16s16sHHHH")
 _CLOSE = Struct("=QQ")
 _SYSCALL = Struct("=II")
 _LEFT = Struct("=Q")
+_SOCKET = Struct("=16s16sHHHHHHI112s")
+_FILE = Struct("=QIIHHI")
+_CAP = Struct("=II")
+_SOCKET_OPS = {1: "bind", 2: "accept", 3: "connect", 4: "use"}
+_FILE_OPS = {1: "write", 2: "remove", 3: "rename-from", 4: "rename-to"}
 
 # C struct -> what follows the head and the task in it. For tests/test_abi.py.
 LAYOUTS = {
@@ -59,6 +68,9 @@ LAYOUTS = {
     "hark_rec_sock_close": _CLOSE,
     "hark_rec_syscall": _SYSCALL,
     "hark_rec_left": _LEFT,
+    "hark_rec_socket": _SOCKET,
+    "hark_rec_file": _FILE,
+    "hark_rec_cap": _CAP,
 }
 
 COUNT_KEY = Struct("=QIHH")  # hark_count_key: start_ns, tgid, nr, err
@@ -107,7 +119,8 @@ def _one(view: memoryview) -> tuple[int, KernelRecord]:
 
 
 def _exec(head: Head, flags: int, _subject: int, body: memoryview) -> Exec:
-    parent, dev, ino, ctime_ns, name_len, argv_len, _ = _EXEC.unpack_from(body)
+    parent, dev, ino, ctime_ns, *creds, name_len, argv_len, _ = _EXEC.unpack_from(body)
+    uid, gid, euid, egid, caps = creds
     if len(body) != (_EXEC.size + name_len + argv_len + 7) // 8 * 8:
         raise _MalformedError(f"lengths {name_len} and {argv_len} in an exec")
     end = _EXEC.size + name_len
@@ -120,6 +133,11 @@ def _exec(head: Head, flags: int, _subject: int, body: memoryview) -> Exec:
         argv=_split(argv),
         truncated=truncated,
         exe=ExeId(_user_dev(dev), ino, ctime_ns),
+        uid=uid,
+        gid=gid,
+        euid=euid,
+        egid=egid,
+        caps=caps,
     )
 
 
@@ -189,6 +207,52 @@ def _left(head: Head, _flags: int, _subject: int, body: memoryview) -> CgroupLef
     return CgroupLeft(head=head, to_cgroup=to_cgroup)
 
 
+def _socket(head: Head, _flags: int, subject: int, body: memoryview) -> SocketAct:
+    src, dst, sport, dport, family, op, kind, name_len, _, name = _SOCKET.unpack(body)
+    size = {AF_UNIX: 0, AF_INET: 4, AF_INET6: 16}.get(family)
+    if size is None or op not in _SOCKET_OPS or name_len > len(name):
+        raise _MalformedError(f"socket operation {op} of family {family}")
+    return SocketAct(
+        head=head,
+        op=_SOCKET_OPS[op],
+        family=family,
+        type=kind,
+        cookie=subject,
+        src=src[:size],
+        sport=sport,
+        dst=dst[:size],
+        dport=dport,
+        name=_unix_name(name[:name_len]),
+    )
+
+
+def _unix_name(name: bytes) -> bytes:
+    """Return a path up to its NUL; an abstract name, which begins with one, whole."""
+    return name if name.startswith(b"\0") else name.split(b"\0", 1)[0]
+
+
+def _file(head: Head, flags: int, _subject: int, body: memoryview) -> FileAct:
+    ino, dev, op, path_len, name_len, _ = _FILE.unpack_from(body)
+    if len(body) != (_FILE.size + path_len + name_len + 7) // 8 * 8 or op not in _FILE_OPS:
+        raise _MalformedError(f"file operation {op}, lengths {path_len} and {name_len}")
+    end = _FILE.size + path_len
+    names = bytes(body[_FILE.size : end]).split(b"\0")[:-1]
+    return FileAct(
+        head=head,
+        op=_FILE_OPS[op],
+        path=b"/" + b"/".join(reversed(names)),
+        name=bytes(body[end : end + name_len]),
+        dev=_user_dev(dev),
+        ino=ino,
+        truncated=bool(flags & TRUNCATED),
+    )
+
+
+def _cap(head: Head, flags: int, _subject: int, body: memoryview) -> CapRefused:
+    cap, nr = _CAP.unpack(body)
+    return CapRefused(head=head, cap=cap, nr=nr, ia32=bool(flags & IA32))
+
+
 # kind -> (fixed part, nothing follows it, maker)
 KINDS: dict[int, tuple[Struct, bool, Callable[[Head, int, int, memoryview], KernelRecord]]] = {
     0x201: (_EXEC, False, _exec),
@@ -200,4 +264,7 @@ KINDS: dict[int, tuple[Struct, bool, Callable[[Head, int, int, memoryview], Kern
     0x207: (_SYSCALL, True, _refused),
     0x208: (_SYSCALL, True, _killed),
     0x209: (_LEFT, True, _left),
+    0x20A: (_SOCKET, True, _socket),
+    0x20B: (_FILE, False, _file),
+    0x20C: (_CAP, True, _cap),
 }

@@ -9,16 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "CapRefused",
     "CgroupLeft",
     "Connect",
     "ExeId",
     "Exec",
     "Exit",
+    "FileAct",
     "Fork",
     "Head",
     "KernelRecord",
     "RefusedPacket",
     "RingStats",
+    "SocketAct",
     "SocketClose",
     "SyscallCount",
     "SyscallKilled",
@@ -58,7 +61,11 @@ class ExeId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exec:
-    """A successful execve: ``argv`` is read from the new image, cut at a limit."""
+    """A successful execve: ``argv`` is read from the new image, cut at a limit.
+
+    ``uid`` and so on: as the initial user namespace knows them. ``caps``: effective capabilities, a
+    bit each, in the process's own user namespace.
+    """
 
     head: Head
     parent_tgid: int
@@ -66,6 +73,11 @@ class Exec:
     argv: tuple[bytes, ...]
     truncated: bool
     exe: ExeId
+    uid: int = 0
+    gid: int = 0
+    euid: int = 0
+    egid: int = 0
+    caps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +169,54 @@ class CgroupLeft:
     to_cgroup: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketAct:
+    """A thread bound or accepted a socket, or connected one by a unix name, or now also uses it.
+
+    ``op``: ``bind``, ``accept``, ``connect`` or ``use``. ``name``: of a unix socket; it begins with
+    a NUL when it is an abstract one. ``type``: SOCK_STREAM and so on. ``cookie`` 0: not known.
+    """
+
+    head: Head
+    op: str
+    family: int
+    type: int
+    cookie: int
+    src: bytes = b""
+    sport: int = 0
+    dst: bytes = b""
+    dport: int = 0
+    name: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileAct:
+    """A regular file was opened for writing, or a name was removed or renamed.
+
+    ``op``: ``write``, ``remove``, ``rename-from`` or ``rename-to``. ``path`` is the kernel's: of
+    the file for ``write``, else of the folder that the call began in. ``name``: the text that the
+    call was given, which its caller may have changed since.
+    """
+
+    head: Head
+    op: str
+    path: bytes
+    name: bytes
+    dev: int
+    ino: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapRefused:
+    """The kernel refused a thread capability ``cap`` for the first time, in call ``nr``."""
+
+    head: Head
+    cap: int
+    nr: int
+    ia32: bool
+
+
 KernelRecord = (
     Exec
     | Fork
@@ -167,6 +227,9 @@ KernelRecord = (
     | SyscallRefused
     | SyscallKilled
     | CgroupLeft
+    | SocketAct
+    | FileAct
+    | CapRefused
 )
 
 

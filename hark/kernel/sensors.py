@@ -44,7 +44,7 @@ __all__ = [
 
 OBJECT = "hark.bpf.o"
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-RING_NAMES = ("control", "bulk")
+RING_NAMES = ("control", "bulk", "socket")
 COUNTS_NAME = "counts"
 
 _Process = tuple[int, int]
@@ -82,6 +82,7 @@ class Sensors:
         place: Place | None = None,
         control_bytes: int = limits.KERNEL_CONTROL_RING_BYTES,
         bulk_bytes: int = limits.KERNEL_BULK_RING_BYTES,
+        socket_bytes: int = limits.KERNEL_SOCKET_RING_BYTES,
     ) -> Sensors:
         """Attach to the cgroup v2 directory ``cgroup_fd`` whose id (inode) is ``cgroup_id``.
 
@@ -96,6 +97,7 @@ class Sensors:
             cgroup_id=cgroup_id,
             control_bytes=control_bytes,
             bulk_bytes=bulk_bytes,
+            socket_bytes=socket_bytes,
         )
         err = ffi.new("struct hark_err *")
         handle = lib.hark_sensors_new(plan, err)

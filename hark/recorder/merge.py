@@ -159,6 +159,7 @@ class Merger:
         self._exchanges: OrderedDict[int, tuple[int, str]] = OrderedDict()
         self._resolved: OrderedDict[bytes, str] = OrderedDict()
         self._refusals: Counter[Hashable] = Counter()
+        self._acts: Counter[Hashable] = Counter()
         self._repeated: dict[Hashable, Payload] = {}
         self._pending: dict[kernel.ExeId, list[Image]] = {}
         self._emitters: dict[type, Callable[[_Item], Iterator[Merged]]] = {
@@ -171,6 +172,9 @@ class Merger:
             kernel.SyscallRefused: self._syscall_refused,
             kernel.SyscallKilled: self._syscall_killed,
             kernel.CgroupLeft: self._cgroup_left,
+            kernel.SocketAct: self._socket_act,
+            kernel.FileAct: self._file_act,
+            kernel.CapRefused: self._cap_refused,
             kernel.RefusedPacket: self._packet,
             mediator.ConnOpen: self._conn_open,
             mediator.ConnTls: self._conn_tls,
@@ -446,6 +450,30 @@ class Merger:
         detail = f"a task was moved to cgroup {record.to_cgroup}: it is not observed any more"
         yield self._by_task(Kind.LOSS, record.head, {4: "cgroup", 5: 1, 6: detail})
 
+    def _socket_act(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.SocketAct = item.record
+        yield self._by_task(Kind.SOCKET, record.head, translate.socket_act(record))
+
+    def _file_act(self, item: _Item) -> Iterator[Merged]:
+        """Tell a write or a removal, but not the same one of a process again and again."""
+        record: kernel.FileAct = item.record
+        task = record.head.task
+        what = (task.tgid, task.start_ns, record.op, record.path, record.name)
+        if len(self._acts) >= limits.FILES_REMEMBERED:
+            self._acts.clear()
+        self._acts[what] += 1
+        if self._acts[what] <= limits.FILES_ONE_BY_ONE:
+            yield self._by_task(Kind.FILE, record.head, translate.file_act(record))
+        else:
+            self.totals["files_repeated"] += 1
+
+    def _cap_refused(self, item: _Item) -> Iterator[Merged]:
+        record: kernel.CapRefused = item.record
+        task = record.head.task
+        what = (task.tgid, task.start_ns, "capability", record.cap)
+        event = self._by_task(Kind.DENIED, record.head, translate.cap_refused(record))
+        yield from self._unless_repeated(what, event)
+
     def _packet(self, item: _Item) -> Iterator[Merged]:
         record: kernel.RefusedPacket = item.record
         owner = self._packet_owner(record)
@@ -718,6 +746,8 @@ def _counted_as(event: Merged) -> str:
     """Return the total an event counts to. Only what was denied counts as a denial."""
     if event.kind is Kind.DENIED and event.payload.get(5) == _ABSENT:
         return "syscalls_absent"
+    if event.kind is Kind.DENIED and event.payload.get(4) == "capability":
+        return "capabilities_refused"
     return event.kind.name.lower()
 
 

@@ -20,7 +20,18 @@ __all__ = ["Names", "Payload", "address", "compact", "request_line"]
 
 Payload = dict[int, Any]
 
-_AF_INET, _AF_INET6 = 2, 10  # include/linux/socket.h
+_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # include/linux/socket.h
+_FAMILIES = {_AF_UNIX: "unix", _AF_INET: "inet", _AF_INET6: "inet6"}
+_TYPES = {1: "stream", 2: "dgram", 3: "raw", 5: "seqpacket"}  # include/linux/net.h
+# include/uapi/linux/capability.h of Linux 6.18, by number.
+_CAPABILITY_NAMES = """
+chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable
+net_bind_service net_broadcast net_admin net_raw ipc_lock ipc_owner sys_module sys_rawio sys_chroot
+sys_ptrace sys_pacct sys_admin sys_boot sys_nice sys_resource sys_time sys_tty_config mknod lease
+audit_write audit_control setfcap mac_override mac_admin syslog wake_alarm block_suspend audit_read
+perfmon bpf checkpoint_restore
+"""
+CAPABILITIES = tuple(_CAPABILITY_NAMES.split())
 _TCP, _UDP = 6, 17  # IANA protocol numbers
 _DNS_PORT = 53
 _MAPPED = bytes(10) + b"\xff\xff"  # RFC 4291 section 2.5.5.2
@@ -97,6 +108,7 @@ def exec_(record: kernel.Exec, digest: bytes | None, state: str) -> Payload:
             7: digest,
             8: state,
             9: record.parent_tgid,
+            10: [record.uid, record.euid, record.gid, record.egid, record.caps],
         }
     )
 
@@ -105,6 +117,33 @@ def fork(record: kernel.Fork) -> Payload:
     """Kind 6."""
     child = record.child
     return {4: [child.tgid, child.tid, child.start_ns], 5: record.thread}
+
+
+def socket_act(record: kernel.SocketAct) -> Payload:
+    """Kind 46. A ``use`` says who, and of which socket; the rest was told before."""
+    payload: Payload = {3: record.cookie or None, 4: record.op, 5: _FAMILIES[record.family]}
+    if record.op != "use":
+        payload[6] = _TYPES.get(record.type, str(record.type))
+    if record.family == _AF_UNIX:
+        payload[11] = record.name or None
+    elif record.op != "use":
+        payload |= {7: address(record.src), 8: record.sport}
+        if record.op == "accept":
+            payload |= {9: address(record.dst), 10: record.dport}
+    return compact(payload)
+
+
+def file_act(record: kernel.FileAct) -> Payload:
+    """Kind 47."""
+    name = None if record.op == "write" else record.name
+    return compact({4: record.op, 5: record.path, 6: name, 7: record.truncated or None})
+
+
+def cap_refused(record: kernel.CapRefused) -> Payload:
+    """Kind 11, layer capability: the call may have gone on without it."""
+    name = CAPABILITIES[record.cap] if record.cap < len(CAPABILITIES) else str(record.cap)
+    payload: Payload = {4: "capability", 5: "capability_refused", 7: record.nr, 13: name}
+    return compact(payload | {17: True, 18: record.ia32 or None})
 
 
 def flow(record: kernel.Connect | kernel.UdpFlow) -> Payload:

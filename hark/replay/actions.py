@@ -62,6 +62,7 @@ _FINAL = 200  # statuses below are interim (RFC 9110 section 15.2)
 _WRITE_SET = 28
 _WORKSPACE_START = 29
 _COUNT = 19  # of a denied event
+_CAPABILITY = "capability"  # layer of a denied event
 _IGNORED = frozenset(
     (
         Kind.DOWNGRADE,
@@ -80,6 +81,8 @@ _IGNORED = frozenset(
         Kind.SURROUNDINGS,
         Kind.RANDOM,
         Kind.SEED,
+        Kind.SOCKET,
+        Kind.FILE,
     )
 )
 # Kinds of streams that run beside the mediator's: a request without a body waits over these.
@@ -98,6 +101,8 @@ _BESIDE = frozenset(
         Kind.LOSS,
         Kind.WORKSPACE_CONTENT,
         Kind.SURROUNDINGS,
+        Kind.SOCKET,
+        Kind.FILE,
     )
 )
 
@@ -268,6 +273,8 @@ class Extractor:
         """Yield what an event means. Raises ``InputError`` for what cannot be compared."""
         if event.payload is None:
             raise InputError("this recording cannot be compared", f"event {event.seq} was redacted")
+        if event.kind == Kind.DENIED and event.payload.get(4) == _CAPABILITY:
+            return  # what the kernel asks a capability for differs between kernels
         if event.kind not in _BESIDE:
             yield from _guarded(event.seq, self._settle(event.kind, event.payload))
         handler = self._handlers.get(event.kind)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hark.kernel.records import KernelRecord
     from hark.kernel.sensors import Sensors
 
-WAIT_S = 20.0
+WAIT_S = 20.0 * float(os.environ.get("HARK_TEST_SLOWER", "1"))  # in an emulated machine
 
 
 @dataclass

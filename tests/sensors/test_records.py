@@ -143,10 +143,10 @@ def test_threads_are_told_as_threads(run: Run, workload: Path):
     assert len(threads) == 5
     assert all(f.thread and f.child.tgid == pid and f.child.tid != pid for f in threads)
     exits = [e for e in run.of(Exit) if e.head.task.tgid == pid]
-    assert sorted(e.head.task.tid for e in exits if not e.last) == sorted(
-        f.child.tid for f in threads
-    )
-    assert [e.head.task.tid for e in exits if e.last] == [pid]
+    # Which of them the kernel counts out last is its own affair: a joined thread may still be on
+    # its way when the process ends.
+    assert sorted(e.head.task.tid for e in exits) == sorted([pid, *(f.child.tid for f in threads)])
+    assert [e.last for e in exits].count(True) == 1
 
 
 def test_threads_that_leave_together_have_one_last(run: Run, workload: Path):

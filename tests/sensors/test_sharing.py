@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.kernel
+# Their tracepoints came with Linux 6.13 and 6.3.
+OPTIONAL = {"link_hark_capable", "link_hark_sent", "link_hark_received"}
 
 
 def _sets(place: Place) -> list[str]:
@@ -48,7 +50,8 @@ def test_two_runs_share_one_set_and_see_only_themselves(
     assert len(_sets(place)) == 1
     assert len(_members(place)) == 2
     links = [p.name for p in (place.pins / _sets(place)[0]).iterdir() if p.name[:4] == "link"]
-    assert len(links) == len(set(links)) == 7
+    assert len(links) == len(set(links))
+    assert len(set(links) - OPTIONAL) == 7
     pids = []
     for run, n in zip(runs, (100, 30), strict=True):
         pid, code = run.cgroup.run(workload, "count", str(n))
@@ -255,8 +258,8 @@ def test_the_verifier_has_little_to_do(
         seen[pin.name] = _fdinfo(program)["verified_insns"]
         os.close(program)
         os.close(link)
-    assert len(seen) == 7
-    assert max(seen.values()) < 5000, seen
+    assert len(seen.keys() - OPTIONAL) == 7
+    assert max(seen.values()) < 10_000, seen
 
 
 def _fdinfo(fd: int) -> dict[str, int]:
