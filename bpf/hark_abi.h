@@ -330,6 +330,7 @@ enum hark_run_limit {
 /* Depths below the root at which run cgroups lie; 0 = free place. Entries never move. */
 struct hark_levels {
 	uint32_t level[4]; /* HARK_LEVELS_MAX */
+	uint64_t filter; /* bit (id & 63) of each run: another id is no run's, without a look-up */
 };
 
 enum hark_count_nr {

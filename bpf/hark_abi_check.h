@@ -33,7 +33,7 @@ _Static_assert(sizeof(struct hark_rec_file) + HARK_FILE_PATH + HARK_FILE_NAME + 
 		       HARK_KERNEL_REC_MAX,
 	       "HARK_KERNEL_REC_MAX");
 _Static_assert(sizeof(struct hark_ring_key) == 16, "hark_ring_key");
-_Static_assert(sizeof(struct hark_levels) == 16, "hark_levels");
+_Static_assert(sizeof(struct hark_levels) == 24, "hark_levels");
 _Static_assert(sizeof(struct hark_count_key) == 16, "hark_count_key");
 _Static_assert(sizeof(struct hark_spawn) == 24, "hark_spawn");
 _Static_assert(sizeof(struct hark_idle) == 56, "hark_idle");

@@ -136,24 +136,32 @@ static __always_inline __u64 hark_start_ns(struct task_struct *task)
 	return task->group_leader->start_boottime;
 }
 
-/* The run the current thread is in, nested cgroups included; 0 for none. */
+static __always_inline _Bool hark_may_be_run(const struct hark_levels *levels, __u64 id)
+{
+	return (levels->filter >> (id & 63) & 1) != 0;
+}
+
+/* The run the current thread is in, nested cgroups included; 0 for none. Every call of every thread
+ * of the machine comes here: what lies too high, or has another id, is let go before any look-up.
+ */
 static __always_inline __u64 hark_current_run(void)
 {
 	__u32 zero = 0;
 	struct hark_levels *levels = bpf_map_lookup_elem(&hark_levels, &zero);
+	int depth = bpf_get_current_task_btf()->cgroups->dfl_cgrp->level;
 	int i;
 
 	if (!levels)
 		return 0;
 #pragma unroll
 	for (i = 0; i < HARK_LEVELS_MAX; i++) {
-		__u32 level = levels->level[i];
+		int level = (int)levels->level[i];
 		__u64 id;
 
-		if (!level)
+		if (!level || level > depth)
 			continue;
-		id = bpf_get_current_ancestor_cgroup_id((int)level);
-		if (id && bpf_map_lookup_elem(&hark_stats, &id))
+		id = bpf_get_current_ancestor_cgroup_id(level);
+		if (hark_may_be_run(levels, id) && bpf_map_lookup_elem(&hark_stats, &id))
 			return id;
 	}
 	return 0;

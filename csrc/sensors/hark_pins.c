@@ -225,7 +225,8 @@ static int forget_run(int dirfd, const char *name, void *arg)
 struct census {
 	const char *digest;
 	unsigned int members;
-	uint8_t *used; /* by level, may be NULL */
+	uint8_t *used;   /* by level, may be NULL */
+	uint64_t filter; /* bit (run & 63) of each member */
 };
 
 static int count_member(int dirfd, const char *name, void *arg)
@@ -237,18 +238,22 @@ static int count_member(int dirfd, const char *name, void *arg)
 	if (!parse_member(name, &member) || strcmp(member.digest, census->digest) != 0)
 		return 0;
 	census->members++;
+	census->filter |= UINT64_C(1) << (member.run & 63);
 	if (census->used)
 		census->used[member.level] = 1;
 	return 0;
 }
 
-int hark_pins_levels(const struct hark_pins *where, uint8_t used[HARK_PINS_DEPTH],
+int hark_pins_levels(const struct hark_pins *where, uint8_t used[HARK_PINS_DEPTH], uint64_t *filter,
 		     struct hark_err *err)
 {
 	struct census census = {.digest = where->digest, .used = used};
+	int r;
 
 	memset(used, 0, HARK_PINS_DEPTH);
-	return walk(where->state, count_member, &census, err);
+	r = walk(where->state, count_member, &census, err);
+	*filter = census.filter;
+	return r;
 }
 
 /* Sets ------------------------------------------------------------------------------------- */

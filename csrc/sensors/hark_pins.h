@@ -61,9 +61,9 @@ int hark_pins_present(const struct hark_pins *where);
  */
 HARK_MUST_USE int hark_pins_sweep(const struct hark_pins *where, struct hark_err *err);
 
-/* Under the lock: set used[level] for each member of .digest. */
+/* Under the lock: set used[level], and bit (run & 63) of *filter, for each member of .digest. */
 HARK_MUST_USE int hark_pins_levels(const struct hark_pins *where, uint8_t used[HARK_PINS_DEPTH],
-				   struct hark_err *err);
+				   uint64_t *filter, struct hark_err *err);
 
 /*
  * A run is over, whoever still holds its file: take the lock, drop its member and its maps, sweep.

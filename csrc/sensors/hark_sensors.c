@@ -366,14 +366,16 @@ static int add_level(const struct hark_pins *where, uint32_t level, struct hark_
 	hark_autofd fd = open_pin(where, "map_", "hark_levels", err);
 	uint8_t used[HARK_PINS_DEPTH];
 	struct hark_levels levels;
+	uint64_t filter;
 	uint32_t zero = 0;
 
-	if (fd < 0 || hark_pins_levels(where, used, err))
+	if (fd < 0 || hark_pins_levels(where, used, &filter, err))
 		return -1;
 	if (bpf_map_lookup_elem(fd, &zero, &levels))
 		return hark_err_set(err, errno, "cannot read the levels of runs");
 	if (place_level(levels.level, used, level))
 		return hark_err_set(err, EBUSY, "runs lie at too many different cgroup depths");
+	levels.filter = filter;
 	if (bpf_map_update_elem(fd, &zero, &levels, BPF_ANY))
 		return hark_err_set(err, errno, "cannot store the level of the run");
 	return 0;

@@ -35,6 +35,7 @@ mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm /tmp /run /root
 mount -t devpts pts /dev/pts
 mount -t tmpfs tmp /dev/shm
+mount -t tmpfs run /run
 mount -t cgroup2 none /sys/fs/cgroup
 mount -t bpf bpf /sys/fs/bpf
 ip link set lo up
@@ -42,7 +43,7 @@ insmod /overlay.ko
 cd {root}
 echo "HARK kernel $(uname -r)"
 HARK_REQUIRE=kernel HARK_TEST_SLOWER=20 HARK_TEST_WORKLOAD={workload} {python} -m pytest \\
-    -q -p no:cacheprovider --color=no -o timeout=0 {suite}
+    -q -p no:cacheprovider --color=no --basetemp=/run/tests -o timeout=0 {suite}
 echo "HARK status $?"
 echo o > /proc/sysrq-trigger
 sleep 60
