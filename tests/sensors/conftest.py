@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from harness.counts import pytest_terminal_summary
 from harness.running import need
 
 from hark.kernel.sensors import Place, Sensors
@@ -17,6 +18,8 @@ from .rig import Cgroup, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+__all__ = ["pytest_terminal_summary"]
 
 HERE = Path(__file__).parent
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
+from struct import Struct
 from typing import TYPE_CHECKING
 
 import pytest
+from hark._native import ffi, lib
+from harness.counts import COUNTS
 
 from hark.kernel import syscalls
 from hark.kernel.records import (
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kernel
 
 PAGE = 4096
+HEAD = Struct("=IHHQQQ")  # struct hark_rec_head
+REFUSED = 0x207
 STRACE_UNSEEN = {
     *("close", "getpid", "kill", "tgkill", "geteuid", "prctl", "exit_group", "set_robust_list"),
     *("rt_sigprocmask", "rseq", "gettid", "rt_sigaction"),
@@ -206,3 +211,45 @@ def test_rows_of_ended_processes_leave_the_kernel_and_stay_counted(
     assert run.sensors._ended
     counted = {s.name: s for s in run.sensors.stats()}["counts"]
     assert counted.produced == sum(c.count for c in run.sensors.counts())
+
+
+RECORDS = 4_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_four_million_records_are_all_accounted_for(run: Run, workload: Path):
+    """Read as the recorder reads, in whole buffers; what is lost is known to the record."""
+    process = run.cgroup.popen(workload, "refuse", str(RECORDS))
+    got = bytearray(RECORDS)  # by sequence number in the bulk ring
+    while True:
+        ended = process.poll() is not None
+        if not (data := raw_batch(run.sensors)):
+            if ended:
+                break
+            continue
+        at = 0
+        while at < len(data):
+            size, kind, _, _, seq, _ = HEAD.unpack_from(data, at)
+            at += size
+            if kind == REFUSED:
+                got[seq] += 1
+    assert process.wait() == 0
+    process.communicate()
+    bulk = {s.name: s for s in run.sensors.stats()}["bulk"]
+    assert bulk.produced == bulk.emitted + bulk.dropped == RECORDS
+    assert sum(got) == bulk.emitted
+    assert max(got) == 1, "no record twice"
+    (counted,) = [
+        c.count for c in run.sensors.counts() if (c.tgid, c.errno) == (process.pid, errno.EACCES)
+    ]
+    assert counted == RECORDS, "counts never lose"
+    COUNTS["records produced by one program"] = bulk.produced
+    COUNTS["of them lost, and counted as lost"] = bulk.dropped
+
+
+def raw_batch(sensors: Sensors) -> bytes:
+    """Return one read of the rings, as the kernel wrote it."""
+    size = lib.hark_sensors_read(sensors._open(), sensors._buffer, len(sensors._buffer))
+    assert size >= 0
+    return bytes(ffi.buffer(sensors._buffer, size))

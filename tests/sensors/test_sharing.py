@@ -259,7 +259,7 @@ def test_the_verifier_has_little_to_do(
         os.close(program)
         os.close(link)
     assert len(seen.keys() - OPTIONAL) == 7
-    assert max(seen.values()) < 10_000, seen
+    assert max(seen.values()) < 25_000, seen  # Linux 6.12 walks callbacks twice as often as 6.18
 
 
 def _fdinfo(fd: int) -> dict[str, int]:
