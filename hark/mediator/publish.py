@@ -17,6 +17,7 @@ import select
 import socket
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, NoReturn
 
@@ -281,6 +282,13 @@ class Publisher:
 
     # --- and goes on ------------------------------------------------------------------------------
 
+    def ready(self, inbound: Inbound, sock: socket.socket, events: int) -> None:
+        """Act on one side's events. An error ends it, also when nothing of it is wanted now."""
+        if events & select.EPOLLERR:
+            self.end(inbound, lost(inbound, sock))
+        else:
+            self.turn(inbound)
+
     def turn(self, inbound: Inbound) -> None:
         """Move what can be moved, both ways."""
         agent = inbound.agent
@@ -290,17 +298,13 @@ class Publisher:
             (inbound.client, agent, inbound.up),
             (agent, inbound.client, inbound.down),
         ):
+            side = source
             try:
                 pump(source, way)
-            except OSError:
-                lost = InboundWhat.HOST_GONE if source is inbound.client else InboundWhat.AGENT_GONE
-                self.end(inbound, lost)
-                return
-            try:
+                side = sink
                 push(sink, way)
             except OSError:
-                lost = InboundWhat.HOST_GONE if sink is inbound.client else InboundWhat.AGENT_GONE
-                self.end(inbound, lost)
+                self.end(inbound, lost(inbound, side))
                 return
         self.settle(inbound)
 
@@ -322,7 +326,9 @@ class Publisher:
                 self.forget(sock.fileno())  # it only reports its hang-up, again and again
             else:
                 # Edge-triggered where nothing is wanted: else a hang-up would keep the loop busy.
-                self.watch(sock.fileno(), events or select.EPOLLET, lambda _: self.turn(inbound))
+                self.watch(
+                    sock.fileno(), events or select.EPOLLET, partial(self.ready, inbound, sock)
+                )
 
     def end(self, inbound: Inbound, what: InboundWhat) -> None:
         """Close both sides, and say how it ended."""
@@ -334,6 +340,11 @@ class Publisher:
                 sock.close()
         self.tell(inbound, what)
         self.pace()
+
+
+def lost(inbound: Inbound, sock: socket.socket) -> InboundWhat:
+    """Say which side broke off."""
+    return InboundWhat.HOST_GONE if sock is inbound.client else InboundWhat.AGENT_GONE
 
 
 def pump(source: socket.socket, way: Way) -> None:

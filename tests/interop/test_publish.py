@@ -11,7 +11,9 @@ import hashlib
 import os
 import signal
 import socket
+import struct
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kernel, pytest.mark.interop]
 
 SERVER = """
-import socket, sys
+import hashlib, socket, sys
+held = []
 listener = socket.create_server((sys.argv[1], 8000), family=int(sys.argv[2]))
 def lines():
     while True:
@@ -46,6 +49,15 @@ for sock, file, word in lines():
         file.flush()
         sock.shutdown(socket.SHUT_WR)
         print(len(file.read()), flush=True)
+    elif word == b"hold":
+        file.read()
+        held.append(sock)
+        continue
+    elif word == b"slow":
+        held.append((sock, file))
+        continue
+    elif word == b"go":
+        print(hashlib.sha256(held[-1][1].read()).hexdigest(), flush=True)
     elif word == b"quit":
         break
     file.close()
@@ -159,6 +171,46 @@ def test_the_agents_server_answers_on_the_hosts_loopback(
     (start,) = recording.kind("run_start")
     assert start["published"] == [[run.port, 8000]]
     assert hark("verify", run.world.bundle).status == 0
+
+
+def test_a_client_that_resets_while_it_waits_is_let_go(running: Callable[..., Running]) -> None:
+    """It has ended its side, so nothing is read from it: the reset is an error and no input."""
+    run = running("-c", SERVER, "127.0.0.1", "2")
+    run.wait_ready()
+    sock = run.connect(b"hold")
+    sock.shutdown(socket.SHUT_WR)
+    with run.connect(b"hello") as other:  # served after the first one's end was read
+        assert read_all(other) == b"hello from inside\n"
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+    with run.connect(b"hello") as other:
+        assert read_all(other) == b"hello from inside\n"
+    run.connect(b"quit").close()
+    assert run.finish()[0] == 0
+    held = [c for _, c in inbound(Recording.read(run.world.bundle)) if c["tx_bytes"] == 5]
+    assert held
+    assert held[0]["reason"] == "client_gone"
+
+
+def test_a_server_that_waits_makes_the_client_wait(running: Callable[..., Running]) -> None:
+    """The server reads only after another client said so; all of it is there then."""
+    run = running("-c", SERVER, "127.0.0.1", "2")
+    run.wait_ready()
+    data = os.urandom(1 << 20) * 32
+    with run.connect(b"slow") as sock:
+
+        def send() -> None:
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        with run.connect(b"go") as other:
+            assert read_all(other) == b""
+        sender.join()
+    run.connect(b"quit").close()
+    status, out, err = run.finish()
+    assert (status, out.strip()) == (0, hashlib.sha256(data).hexdigest()), err
 
 
 def test_only_loopback_leads_there(running: Callable[..., Running]) -> None:
