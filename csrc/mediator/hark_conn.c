@@ -549,6 +549,15 @@ static void conn_task(struct hark_task *task)
 
 /* ---- time and durability ---- */
 
+/* What this connection holds back until it is on disk is there. */
+static bool now_told(const struct hark_conn *conn, uint64_t durable)
+{
+	if (conn->state == HARK_CONN_CLOSING)
+		return durable > conn->hold_seq;
+	return conn->state == HARK_CONN_OPEN && conn->x.open &&
+	       conn->x.refused != HARK_REASON_COMPLETE && durable > conn->x.hold_seq;
+}
+
 void hark_conn_durable(struct hark_mediator *med)
 {
 	struct hark_conn *conn;
@@ -558,11 +567,7 @@ void hark_conn_durable(struct hark_mediator *med)
 		    med->durable > conn->hold_seq) {
 			conn->hello = HARK_HELLO_REFUSE;
 			hark_loop_queue(&med->loop, &conn->task);
-		} else if (conn->state == HARK_CONN_OPEN && conn->x.open &&
-			   conn->x.refused != HARK_REASON_COMPLETE &&
-			   med->durable > conn->x.hold_seq) {
-			hark_loop_queue(&med->loop, &conn->task);
-		} else if (conn->state == HARK_CONN_CLOSING && med->durable > conn->hold_seq) {
+		} else if (now_told(conn, med->durable)) {
 			hark_loop_queue(&med->loop, &conn->task);
 		}
 	}

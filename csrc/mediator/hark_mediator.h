@@ -241,6 +241,7 @@ struct hark_conn {
 	char sni[HARK_NAME_SIZE];
 	struct hark_site *site; /* by SNI; NULL: not allowed, or plain */
 	bool port_ok;
+	bool judged; /* something about this connection was refused */
 	enum hark_hello hello;
 	uint64_t hold_seq; /* hello: refusal that must be durable before the alert */
 	int alert;
@@ -248,7 +249,6 @@ struct hark_conn {
 	struct hark_exchange x;
 	struct hark_upstream *up; /* used by x */
 	struct hark_opaque *opaque;
-	bool judged;        /* something about this connection was refused */
 	struct hark_buf in; /* bytes after the current message */
 	bool input_over;    /* parse nothing more */
 	size_t lingered;
