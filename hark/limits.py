@@ -193,6 +193,8 @@ UPSTREAM_CA_MAX_BYTES = 1 << 20  # a whole system bundle has 220 kB
 TTY_DEFAULT_ROWS = 24  # of a terminal that does not know its size, as a serial line
 TTY_DEFAULT_COLUMNS = 80
 
+HIDDEN_MOST = 4096  # recordings in one workspace that are hidden from the agent
+
 # --- workspace ------------------------------------------------------------------------------------
 WORKSPACE_ENTRIES_MOST = 500_000  # of a start manifest: 3 s of walking, 15 MB; the rest is unknown
 WORKSPACE_MANIFEST_BYTES = 256 << 20  # unpacked: 500,000 rows with paths of 400 bytes

@@ -102,6 +102,9 @@ fuzz-bundle: $(BUNDLE_FUZZ)
 	$(Q)PYTHONPATH=tests/bundle $(PY) tests/fuzz/bundle_files.py --seconds $(FUZZ_S)
 	$(Q)$(PY) tests/fuzz/bundle_atheris.py $(FUZZ_RUN) -max_len=16384 \
 		$(BUILD)/fuzz/bundle_atheris.corpus
+	$(Q)mkdir -p $(BUILD)/fuzz/workspace_atheris.corpus
+	$(Q)$(PY) tests/fuzz/workspace_atheris.py $(FUZZ_RUN) -max_len=4096 \
+		$(BUILD)/fuzz/workspace_atheris.corpus
 
 .PHONY: bench-bundle
 BENCH_TARGETS += bench-bundle

@@ -52,10 +52,13 @@ enum hark_op {
 	HARK_OP_TMPFS = 0x208,      /* str path, u32 mode, uid, gid, u64 bytes */
 	HARK_OP_DEV = 0x209,        /* u64 bytes of /dev/shm */
 	HARK_OP_PROC = 0x20a,
-	HARK_OP_WORKSPACE = 0x20b, /* u16 fd, u16 userns, str source, str path, str layer folder */
-	HARK_OP_DIRECT = 0x20c,    /* u16 fd, u16 userns, str source, str path */
-	HARK_OP_COVER = 0x20d,     /* str staged path, str path: an existing file is replaced */
+	HARK_OP_WORKSPACE =
+		0x20b,          /* u16 fd, u16 userns, str source, path, layer folder, mask or "" */
+	HARK_OP_DIRECT = 0x20c, /* u16 fd, u16 userns, str source, str path */
+	HARK_OP_COVER = 0x20d,  /* str staged path, str path: an existing file is replaced */
 	HARK_OP_PIVOT = 0x20e,
+	HARK_OP_MASK =
+		0x20f, /* str staged folder to make, u32 n, str name[n]: names hidden by it */
 
 	/* in the agent, before exec */
 	HARK_OP_TTY = 0x301,      /* u16 rows, columns, u32 uid, gid: kernel ids of its owner */

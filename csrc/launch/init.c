@@ -53,6 +53,7 @@ static const struct {
 	{HARK_OP_ROOT, step_root},
 	{HARK_OP_LINK, step_link},
 	{HARK_OP_STAGE_DIR, step_stage_dir},
+	{HARK_OP_MASK, step_mask},
 	{HARK_OP_STAGE_FILE, step_stage_file},
 	{HARK_OP_TREE, step_tree},
 	{HARK_OP_ONE_FILE, step_one_file},

@@ -170,7 +170,7 @@ step_fn step_view;
 size_t view_open(const struct launch *l, int *fds, size_t most);
 
 /* root.c, layers.c */
-step_fn step_hostname, step_root, step_link, step_stage_dir, step_stage_file, step_tree,
+step_fn step_hostname, step_root, step_link, step_stage_dir, step_stage_file, step_mask, step_tree,
 	step_one_file, step_tmpfs, step_dev, step_proc, step_workspace, step_direct, step_cover,
 	step_pivot;
 /* In the warden, before init exists: turn source descriptors into detached mounts, since a

@@ -278,6 +278,26 @@ int step_stage_file(struct launch *l, const struct plan_op *op, struct hark_err 
 	return 0;
 }
 
+/* A folder of overlayfs' marks for removed entries: laid over another one, it hides these names. */
+int step_mask(struct launch *l, const struct plan_op *op, struct hark_err *err)
+{
+	struct hark_cur cur = op->body;
+	const char *path = hark_cur_str(&cur);
+	uint32_t n = hark_cur_u32(&cur);
+	hark_autofd over = open_over(l, err);
+	hark_autofd dir = over < 0 ? -1 : make_dirs(over, path, 0755, err);
+
+	if (dir < 0)
+		return -1;
+	while (n--) {
+		const char *name = hark_cur_str(&cur);
+
+		if (strchr(name, '/') || mknodat(dir, name, S_IFCHR, 0) < 0)
+			return hark_err_set(err, errno, "hide %s: %s", name, strerror(errno));
+	}
+	return 0;
+}
+
 /* Attach a layer at a scratch place; `out` gets that place's path. The person's own path never
  * reaches a mount option, where ':' and ',' would be read. */
 static int add_layer(struct launch *l, const struct source *src, unsigned int attr, bool need_idmap,
@@ -321,13 +341,13 @@ static bool staged_path(const struct launch *l, const char *to, char *out)
 }
 
 /* "top:bottom", with the staged folder on top, or an empty folder below a single layer. */
-static int lower_option(const struct launch *l, const struct plan_op *op, const char *to,
-			const char *layer, char *out, size_t size, struct hark_err *err)
+static int lower_option(const struct launch *l, bool staged, const char *to, const char *layer,
+			char *out, size_t size, struct hark_err *err)
 {
 	char over[LAYER_PATH];
 	int n;
 
-	if ((op->flags & HARK_OPF_STAGED) && staged_path(l, to, over))
+	if (staged && staged_path(l, to, over))
 		n = snprintf(out, size, "%s%s%s", over, layer ? ":" : "", layer ? layer : "");
 	else if (layer)
 		n = snprintf(out, size, "%s:%s/empty", layer, l->new_root.path);
@@ -352,7 +372,7 @@ static int mount_tree(struct launch *l, const struct plan_op *op, const struct s
 	const struct fs_opt opts[] = {{"lowerdir", lower}, {0}};
 	hark_autofd mnt = -1;
 
-	if (lower_option(l, op, src->to, layer, lower, sizeof(lower), err))
+	if (lower_option(l, op->flags & HARK_OPF_STAGED, src->to, layer, lower, sizeof(lower), err))
 		return -1;
 	mnt = fs_new("overlay", opts, RO, err);
 	return mnt < 0 ? -1 : attach_in(l, mnt, src->to, err);
@@ -557,6 +577,7 @@ int step_workspace(struct launch *l, const struct plan_op *op, struct hark_err *
 	char lower[(size_t)2 * LAYER_PATH];
 	char below[LAYER_PATH];
 	char above[LAYER_PATH];
+	const char *mask = hark_cur_str(&cur);
 	int r;
 
 	if (op->flags & HARK_OPF_RUN_IDS)
@@ -565,7 +586,8 @@ int step_workspace(struct launch *l, const struct plan_op *op, struct hark_err *
 		return -1;
 	if (add_layer(l, &top, RW, true, above, err))
 		return -1;
-	if (lower_option(l, op, src.to, has_source ? below : NULL, lower, sizeof(lower), err))
+	if (lower_option(l, *mask || (op->flags & HARK_OPF_STAGED), *mask ? mask : src.to,
+			 has_source ? below : NULL, lower, sizeof(lower), err))
 		return -1;
 	r = mount_overlay(l, lower, above, src.to, !has_source, err);
 	(void)umount2(above, MNT_DETACH);

@@ -35,6 +35,7 @@ __all__ = [
     "LimitV2",
     "Link",
     "Listen",
+    "Mask",
     "Meter",
     "NetNs",
     "NfLog",
@@ -101,6 +102,7 @@ class OpCode(IntEnum):
     DIRECT = 0x20C
     COVER = 0x20D
     PIVOT = 0x20E
+    MASK = 0x20F
     TTY = 0x301
     STDIO = 0x302
     RLIMIT = 0x303
@@ -434,15 +436,26 @@ class Proc(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace(Op):
-    """A writable overlay; ``layer`` holds ``upper`` and ``work``."""
+    """A writable overlay; ``layer`` holds ``upper`` and ``work``. ``mask``: of a Mask, or ""."""
 
     CODE: ClassVar[OpCode] = OpCode.WORKSPACE
-    FORMAT: ClassVar[str] = "Fusss"
+    FORMAT: ClassVar[str] = "Fussss"
     fd: int = NO_INDEX
     userns: int = NO_INDEX
     source: str
     path: str
     layer: str
+    mask: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mask(Op):
+    """A staged folder that hides these names where it lies over another one."""
+
+    CODE: ClassVar[OpCode] = OpCode.MASK
+    FORMAT: ClassVar[str] = "s(s)"
+    path: str
+    names: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -601,6 +614,7 @@ OPS: tuple[type[Op], ...] = (
     Link,
     StageDir,
     StageFile,
+    Mask,
     Tree,
     OneFile,
     TmpFs,

@@ -44,6 +44,7 @@ __all__ = [
 TRACER = "tracer-socket"  # the descriptor that leads hark-launch to hark-trace
 LAYERS = "layers"  # folder of the run's folder: 0 workspace, 1.. write paths
 _HOME = "home"
+_MASK = "/.mask"  # staged: recordings in the workspace
 _ASLR = "aslr"
 _ADDR_NO_RANDOMIZE = 0x0040000  # personality(2)
 _CONFIG = "/etc/hark"
@@ -115,6 +116,7 @@ class LaunchRequest:
     covers: tuple[GivenFile, ...] = ()  # mounted over files that exist inside; else left out
     tty: tuple[int, int] | None = None  # rows, columns
     watched: tuple[WatchedProcess, ...] = ()
+    hidden: tuple[str, ...] = ()  # names in the workspace that the agent does not see
     unpacked: frozenset[str] = frozenset()  # folders shown from a detached mount, "start:PATH"
     links: tuple[tuple[str, str], ...] = ()  # path and target, made inside
     owner: Person | None = None  # who owns the bundle, where that is not the person inside
@@ -371,6 +373,7 @@ def _root(b: _Builder) -> None:
         ops.Root(scratch=r.scratch, owner=base, size=limits.LAUNCH_ROOT_BYTES),
         *_staged_files(b),
         *_staged_home(b),
+        *_mask(b),
     ]
     for entry in b.host.top:
         path = f"/{entry.name}"
@@ -448,6 +451,17 @@ def _accounts(b: _Builder) -> list[GivenFile]:
 
 def _ended(text: bytes) -> bytes:
     return text if text.endswith(b"\n") or not text else text + b"\n"
+
+
+def _mask(b: _Builder) -> list[Op]:
+    if not _has_mask(b):
+        return []
+    names = tuple(name.encode() for name in b.request.hidden)
+    return [ops.Mask(path=_MASK, names=names)]
+
+
+def _has_mask(b: _Builder) -> bool:
+    return bool(b.request.hidden) and b.request.workspace_mode == "overlay"
 
 
 def _staged_home(b: _Builder) -> list[Op]:
@@ -548,7 +562,8 @@ def _writable(b: _Builder, path: str, n: int) -> Op:
     fd = b.fd(f"path:{path}")
     if b.request.workspace_mode == "direct":
         return ops.Direct(fd=fd, userns=b.layers_ns, source=path, path=path)
-    return ops.Workspace(fd=fd, userns=b.layers_ns, source=path, path=path, layer=layer)
+    mask = _MASK if path == b.request.workspace and _has_mask(b) else ""
+    return ops.Workspace(fd=fd, userns=b.layers_ns, source=path, path=path, layer=layer, mask=mask)
 
 
 def _run_path(b: _Builder, name: str) -> str:

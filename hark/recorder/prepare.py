@@ -29,6 +29,7 @@ from hark.policy.person import Person, find_person
 from hark.policy.privileges import acting_as
 from hark.policy.secrets import Secret, load_proxy_auth, load_secrets
 from hark.recorder.ahead import require_root
+from hark.recorder.hidden import hidden_recordings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +90,10 @@ class Paths:
 class Prepared:
     """A run that was decided, and of which nothing exists yet. ``development``: HARK_DEV=1.
 
-    ``upstream_ca``: PEM of --upstream-ca; ``extra_ca``: of the policy's [upstream].
+    ``upstream_ca``: PEM of --upstream-ca; ``extra_ca``: of the policy's [upstream]. ``hidden``:
+    recordings in the workspace. Of a replay: ``owner`` is whose files are read here and who gets
+    the bundle, where that is not the person the agent sees itself as; ``unpacked`` folders come
+    from the recording; ``links`` are shown instead of the host's.
     """
 
     run: ULID
@@ -114,6 +118,7 @@ class Prepared:
     determinism: Determinism = Determinism.OFF
     owner: Person | None = None
     unpacked: frozenset[str] = frozenset()
+    hidden: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
 
 
@@ -144,6 +149,7 @@ def prepare(
     with acting_as(person):
         paths = paths_of(options.command, policy, person, cwd, outer)
         destination = open_destination(options.out, run)
+        hidden = hidden_recordings(cwd, options.command)
         upstream_ca = read_roots(options.upstream_ca)
         extra_ca = read_roots(extra_ca_path(policy, person))
         key_fd = open_key(options.key)
@@ -167,6 +173,7 @@ def prepare(
         key_fd=key_fd,
         tty=wants_tty(options.tty),
         development=development,
+        hidden=hidden,
         created_unix_ns=time.time_ns(),
         determinism=determinism_of(options.determinism, capabilities),
     )

@@ -279,6 +279,7 @@ def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
         tty=_terminal_size() if run.tty else None,
         watched=_watched(run),
         determinism=run.determinism,
+        hidden=run.hidden,
         unpacked=run.unpacked,
         links=run.links,
         owner=run.owner,
@@ -370,7 +371,13 @@ class _Start:
         if self.written or not layers:
             return
         sources = [
-            Source(int(Path(op.layer).name), op.source, fds[plan.fds[op.fd]]) for op in layers
+            Source(
+                int(Path(op.layer).name),
+                op.source,
+                fds[plan.fds[op.fd]],
+                run.hidden if op.mask else (),
+            )
+            for op in layers
         ]
         rest = Rest(tuple(secret.value for secret in run.secrets), _named(run))
         arguments = tuple(grant.path for grant in run.paths.read if grant.kind == "file")

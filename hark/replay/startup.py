@@ -25,6 +25,7 @@ from hark.policy.person import find_person
 from hark.policy.privileges import acting_as
 from hark.policy.secrets import Secret
 from hark.recorder import prepare
+from hark.recorder.hidden import hidden_recordings
 from hark.recorder.prepare import Destination, Prepared, RunOptions
 from hark.replay import folders, lacking, surroundings
 from hark.replay.rebuild import Rebuild
@@ -106,12 +107,14 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
             has_zone=b"TZ" in dict(environment),
             lenient=options.workspace == "current",
         )
+        command = tuple(map(bytes, parent.start[_ARGV]))
+        hidden = hidden_recordings(cwd, command) if stored is None else ()
         start, rebuild, more = _workspace(parent, options, stored, host)
     notes += [*around.notes, *_grants(parent, paths), *more]
     capabilities = probe()
     prepared = Prepared(
         run=run,
-        command=tuple(map(bytes, parent.start[_ARGV])),
+        command=command,
         cwd=cwd,
         person=person,
         policy=policy,
@@ -133,6 +136,7 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
         owner=host if host is not person else None,
         unpacked=frozenset(one.folder for one in stored or ()),
         links=around.links,
+        hidden=hidden,
     )
     return Plan(run=prepared, start=start, rebuild=rebuild, notes=[_shown(note) for note in notes])
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tree", "Unpacked", "children_of", "regular_files", "unpack"]
 
+_BAD = "the recorded workspace does not hold"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE_MODE = 0o777
@@ -138,6 +139,8 @@ class _Work:
                 self.file(at, name, path, row)
             elif stat.S_ISLNK(row.mode) and path not in self.tree.closed:
                 target = b"".join(self.tree.content(path))
+                if not target or b"\0" in target or len(target) >= limits.WORKSPACE_PATH_BYTES:
+                    raise BundleInvalid(_BAD, f"{path!r} is a link to nothing")
                 os.symlink(target, os.fsencode(name), dir_fd=at)
                 self.attributes(at, name, row)
             elif stat.S_ISFIFO(row.mode):
@@ -167,12 +170,12 @@ class _Work:
             size += len(part)
             self.done.bytes += len(part)
             if size > row.size or self.done.bytes > limits.REPLAY_UNPACK_BYTES:
-                raise BundleInvalid("the recorded workspace does not hold", f"{path!r} is longer")
+                raise BundleInvalid(_BAD, f"{path!r} is longer")
             view = memoryview(part)
             while view:
                 view = view[os.write(fd, view) :]
         if size != row.size:
-            raise BundleInvalid("the recorded workspace does not hold", f"{path!r} is shorter")
+            raise BundleInvalid(_BAD, f"{path!r} is shorter")
 
     def attributes(self, at: int, name: str, row: Row) -> None:
         os.chown(name, *self.tree.owner(row.uid, row.gid), dir_fd=at, follow_symlinks=False)
