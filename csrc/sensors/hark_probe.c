@@ -42,6 +42,9 @@ enum {
 /* What later steps need of earlier ones. */
 struct probe {
 	int userns; /* a user namespace over an id block, or -1 */
+	/* Why this process has no namespace of its own; 0: it has one. Without, a step that would
+	 * change the host's fails with the same. */
+	int no_net, no_mounts;
 	int32_t value;
 };
 
@@ -64,18 +67,16 @@ static int new_namespace(int flag)
 
 static int step_net_ns(struct probe *probe)
 {
-	(void)probe;
-	return new_namespace(CLONE_NEWNET);
+	probe->no_net = new_namespace(CLONE_NEWNET);
+	return probe->no_net;
 }
 
 static int step_mount_ns(struct probe *probe)
 {
-	int r = new_namespace(CLONE_NEWNS);
-
-	(void)probe;
-	if (r)
-		return r;
-	return mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) ? failed() : 0;
+	probe->no_mounts = new_namespace(CLONE_NEWNS);
+	if (!probe->no_mounts && mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		probe->no_mounts = failed(); /* what is mounted would show outside */
+	return probe->no_mounts;
 }
 
 static int step_ipc_ns(struct probe *probe)
@@ -225,7 +226,8 @@ static int step_veth(struct probe *probe)
 		.name = {'v', 'e', 't', 'h'},
 	};
 
-	(void)probe;
+	if (probe->no_net)
+		return probe->no_net;
 	return netlink_ask(NETLINK_ROUTE, &request, sizeof(request));
 }
 
@@ -262,7 +264,8 @@ static int step_nflog(struct probe *probe)
 		.cmd = {.command = NFULNL_CFG_CMD_BIND},
 	};
 
-	(void)probe;
+	if (probe->no_net)
+		return probe->no_net;
 	return netlink_ask(NETLINK_NETFILTER, &request, sizeof(request));
 }
 
@@ -272,7 +275,8 @@ static int step_overlay(struct probe *probe)
 {
 	static const char *const folders[] = {"/tmp/lower", "/tmp/upper", "/tmp/work", "/tmp/all"};
 
-	(void)probe;
+	if (probe->no_mounts)
+		return probe->no_mounts;
 	if (mount("tmpfs", "/tmp", "tmpfs", 0, "size=64k"))
 		return failed();
 	for (int i = 0; i < 4; i++) {
@@ -438,7 +442,7 @@ enum { STEP_COUNT = sizeof(STEPS) / sizeof(STEPS[0]) };
 
 static _Noreturn void run_steps(struct hark_probe_result *results, uint32_t n, pid_t parent)
 {
-	struct probe probe = {.userns = -1};
+	struct probe probe = {.userns = -1, .no_net = ETIME, .no_mounts = ETIME};
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
