@@ -150,6 +150,7 @@ static void test_levels_are_those_of_living_members(void **unused)
 {
 	struct hark_pins where = place(DIGEST);
 	uint8_t used[HARK_PINS_DEPTH];
+	uint64_t filter;
 	struct hark_err err;
 	int code;
 	int one = join(1, 5, &code);
@@ -159,9 +160,10 @@ static void test_levels_are_those_of_living_members(void **unused)
 	hark_err_init(&err);
 	assert_int_equal(join(3, HARK_PINS_DEPTH, &code), -1);
 	assert_int_equal(code, ERANGE);
-	assert_int_equal(hark_pins_levels(&where, used, &err), 0);
+	assert_int_equal(hark_pins_levels(&where, used, &filter, &err), 0);
 	for (int i = 0; i < HARK_PINS_DEPTH; i++)
 		assert_int_equal(used[i], i == 5 || i == 255);
+	assert_int_equal(filter, 1U << 1 | 1U << 2);
 	close(one);
 	close(two);
 }
@@ -179,6 +181,7 @@ static void test_foreign_names_are_left_alone(void **unused)
 	};
 	struct hark_pins where = place(DIGEST);
 	uint8_t used[HARK_PINS_DEPTH];
+	uint64_t filter;
 	char path[256];
 	struct hark_err err;
 
@@ -188,8 +191,9 @@ static void test_foreign_names_are_left_alone(void **unused)
 		under(path, state, names[i]);
 		assert_int_equal(close(open(path, O_CREAT | O_WRONLY, 0600)), 0);
 	}
-	assert_int_equal(hark_pins_levels(&where, used, &err), 0);
+	assert_int_equal(hark_pins_levels(&where, used, &filter, &err), 0);
 	assert_int_equal(used[1], 0);
+	assert_int_equal(filter, 0);
 	leave(1);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		assert_true(exists(state, names[i]));
