@@ -199,6 +199,7 @@ def _publisher(sock: socket.socket, published: list[Published], slot: Slot) -> N
 
 def _signer(sock: socket.socket, run: Prepared, slot: Slot) -> None:
     """Be the signer."""
+    import cryptography.hazmat.backends.openssl.backend  # noqa: PLC0415 - hpke does at its first use
     import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: PLC0415 - only here
     import cryptography.hazmat.primitives.asymmetric.x25519  # noqa: PLC0415
     import cryptography.hazmat.primitives.hpke  # noqa: PLC0415
