@@ -131,6 +131,7 @@ def main(sock: socket.socket, source: KeySource, *, uid: int, gid: int) -> NoRet
     try:
         privileges.kept_apart("hark-signer")
         key = load_key(source)
+        warm_up(key)
         privileges.leave_network()
         privileges.close_all_but([sock.fileno()])
         privileges.drop(uid, gid)
@@ -142,6 +143,13 @@ def main(sock: socket.socket, source: KeySource, *, uid: int, gid: int) -> NoRet
             os.write(2, "".join(f"{line}\n" for line in error.lines()).encode())
     finally:  # whatever happened: a child never runs on in its parent's code
         os._exit(code)
+
+
+def warm_up(key: SigningKey) -> None:
+    """Have everything imported that is needed later: as another user no file can be opened."""
+    _, sealed = wrap(bytes(SECRET_SIZE), key.sealing())
+    unwrap(sealed, key.sealing())
+    unwrap(bytes(SEALED_SIZE), key.sealing())
 
 
 def serve(channel: Channel, key: SigningKey) -> None:
