@@ -111,18 +111,19 @@ static bool still_there(const struct trace *t, uint64_t id)
 	return ioctl(t->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
 }
 
-/* Bytes that arrived in the agent's memory. A process of its own namespace alone can be written,
- * so that an id that was given away meanwhile is nobody of the host. */
-static size_t write_piece(pid_t pid, uint64_t to, void *from, size_t n)
+/* Bytes that arrived in the agent's memory, or -errno. A process of its own namespace alone can be
+ * written, so that an id that was given away meanwhile is nobody of the host. */
+static ssize_t write_piece(pid_t pid, uint64_t to, void *from, size_t n)
 {
 	struct iovec local = {from, n};
 	struct iovec remote = {(void *)(uintptr_t)to, n};
 	ssize_t r = process_vm_writev(pid, &local, 1, &remote, 1, 0);
 
-	return r > 0 ? (size_t)r : 0;
+	return r < 0 ? -errno : r;
 }
 
-/* As the kernel does it: what could be written counts, and only nothing at all is a fault. */
+/* As the kernel does it: what could be written counts, and only nothing at all is a fault. That we
+ * may not write at all (EPERM, a security module) is no fault of the agent's: -EPERM. */
 static int64_t fill(struct trace *t, const struct hark_draws *row, size_t length)
 {
 	const pid_t pid = (pid_t)t->call->pid;
@@ -131,14 +132,16 @@ static int64_t fill(struct trace *t, const struct hark_draws *row, size_t length
 
 	while (done < length) {
 		const size_t want = length - done < TRACE_PIECE ? length - done : TRACE_PIECE;
-		size_t got;
+		ssize_t got;
 
 		if (done && !still_there(t, t->call->id))
 			break;
 		hark_streams_read(&t->streams, row, row->bytes + done, t->piece, want);
 		got = write_piece(pid, to + done, t->piece, want);
-		done += got;
-		if (got < want)
+		if (got == -EPERM && still_there(t, t->call->id))
+			return -EPERM;
+		done += got > 0 ? (size_t)got : 0;
+		if (got < (ssize_t)want)
 			break;
 	}
 	return done || !length ? (int64_t)done : -EFAULT;
@@ -168,6 +171,7 @@ static void send_reply(struct trace *t, struct hark_draws *row, int64_t result)
 int trace_answer(struct trace *t, struct hark_err *err)
 {
 	struct hark_draws *row;
+	int64_t result;
 
 	memset(t->call, 0, t->call_size); /* the kernel demands it */
 	if (ioctl(t->listener, SECCOMP_IOCTL_NOTIF_RECV, t->call)) {
@@ -179,8 +183,12 @@ int trace_answer(struct trace *t, struct hark_err *err)
 		return hark_err_set(err, EPROTO, "trace: nobody asked for call %d",
 				    t->call->data.nr);
 	row = row_of(t, t->call->pid);
-	if (still_there(t, t->call->id))
-		send_reply(t, row, draw(t, row));
+	if (!still_there(t, t->call->id))
+		return 0;
+	result = draw(t, row);
+	if (result == -EPERM)
+		return hark_err_set(err, EPERM, "trace: the kernel forbids to answer the agent");
+	send_reply(t, row, result);
 	return 0;
 }
 

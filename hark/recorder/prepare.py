@@ -44,7 +44,9 @@ __all__ = ["TIER", "Destination", "Paths", "Prepared", "RunOptions", "prepare"]
 
 TIER: Tier = "contain"  # what a run of this version is at most
 # Who draws is known by the kernel sensors, and the answer is given through seccomp.
-_LIGHT_NEEDS = ("seccomp-notify", "cgroup2", "btf", "bpf")
+_LIGHT_NEEDS = ("kernel-6.1", "seccomp-notify", "cgroup2", "btf", "bpf")
+_YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+_NO_ATTACH = "3"  # Documentation/admin-guide/LSM/Yama.rst: nobody may, whatever its capabilities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,16 +190,30 @@ def probed() -> Capabilities:
 
 def determinism_of(asked: Determinism | None, capabilities: Capabilities) -> Determinism:
     """Return the mode: as asked for, else what this kernel can do."""
-    lacking = [name for name in _LIGHT_NEEDS if not capabilities.has(name)]
+    lacking = [
+        f"{name}: {capabilities.why_not(name)}"
+        for name in _LIGHT_NEEDS
+        if not capabilities.has(name)
+    ]
+    if forbids_attach(_YAMA):
+        lacking.append("Yama forbids to write into another process: kernel.yama.ptrace_scope = 3")
     if asked is None:
         return Determinism.OFF if lacking else Determinism.LIGHT
     if asked is not Determinism.OFF and lacking:
         raise KernelUnsupported(
             f"--det={asked.value} is not possible here",
-            f"{lacking[0]}: {capabilities.why_not(lacking[0])}",
+            lacking[0],
             "--det=off records without it; its replays have other random numbers",
         )
     return asked
+
+
+def forbids_attach(yama: Path) -> bool:
+    """Whether no process may write into another's memory; without Yama it may."""
+    try:
+        return yama.read_text(encoding="ascii").strip() == _NO_ATTACH
+    except OSError:
+        return False
 
 
 def working_folder(person: Person) -> str:

@@ -59,8 +59,8 @@ def test_an_allowed_one_is_on_record(world: World, feature: str):
     done = run_without(world, feature, "/usr/bin/python3", "agent.py")
     assert done.status == 0, done.stderr
     recording = world.recording()
-    (lost,) = recording.kind("downgrade")
-    assert lost["feature"] == feature
+    # Without the mount of cgroup v2 there is none of version 1 either: limits are held otherwise.
+    (lost,) = (one for one in recording.kind("downgrade") if one["feature"] == feature)
     assert lost["cause"]
     assert "sensors" in lost["effect"] or "processes" in lost["effect"]
     (exchange,) = recording.exchanges("news.example")
