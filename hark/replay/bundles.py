@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hark.replay.actions import Step
     from hark.replay.identity import Identity
 
-__all__ = ["compare", "history", "rules_of", "steps"]
+__all__ = ["Compared", "compare", "history", "rules_of", "steps"]
 
 
 def rules_of(recorded: Bundle, *others: Bundle, rules: Rules | None = None) -> Rules:
@@ -103,11 +103,25 @@ def compare(
     if not isinstance(now, Bundle):
         with Bundle.open(now) as opened:
             return compare(recorded, opened, rules=rules, order=order)
-    chosen = rules_of(recorded, now, rules=rules)
-    return judge(
-        history(recorded, chosen),
-        history(now, chosen),
-        load_recorded=_loader(recorded, chosen),
-        load_now=_loader(now, chosen),
-        order=order,
-    )
+    return Compared(recorded, now, rules).verdict(order=order)
+
+
+class Compared:
+    """Two open bundles, each read once, and the verdicts on them."""
+
+    def __init__(self, recorded: Bundle, now: Bundle, rules: Rules | None = None) -> None:
+        self.rules = rules_of(recorded, now, rules=rules)
+        self.recorded = history(recorded, self.rules)
+        self.now = history(now, self.rules)
+        self._load_recorded = _loader(recorded, self.rules)
+        self._load_now = _loader(now, self.rules)
+
+    def verdict(self, *, order: bool = True) -> Verdict:
+        """Judge, as ``verdict.judge`` has it."""
+        return judge(
+            self.recorded,
+            self.now,
+            load_recorded=self._load_recorded,
+            load_now=self._load_now,
+            order=order,
+        )

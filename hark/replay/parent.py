@@ -330,7 +330,10 @@ class _Reading:
         return self.parent.scripts.get(p.get(Key.EXCHANGE, 0))
 
     def _add(self, script: Script, piece: Piece) -> None:
-        self.parent.order.append(Waits(script.number, len(script.pieces)))
+        # 100 (Continue) comes before the request is complete: it waits for nothing.
+        is_invited = script.expects and script.number not in self.actions
+        if piece.what is not PlayWhat.INTERIM or not is_invited:
+            self.parent.order.append(Waits(script.number, len(script.pieces)))
         script.pieces.append(piece)
 
     def _denied(self, _seq: int, p: dict[int, Any]) -> None:

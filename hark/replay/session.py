@@ -21,7 +21,7 @@ from hark.recorder import startup as runs
 from hark.recorder.inputs import Replay
 from hark.replay import startup
 from hark.replay.actions import Action, Delivered
-from hark.replay.bundles import compare, history, rules_of, steps
+from hark.replay.bundles import Compared, steps
 from hark.replay.gate import Gate
 from hark.replay.match import nearest
 from hark.replay.player import Player
@@ -111,24 +111,26 @@ def _judged(parent: Parent, child: Bundle, player: Player) -> Verdict:
     a concurrent one stands before a delivery is chance. So what differs also without an order is
     told first, and where nothing does, the order is not compared.
     """
-    verdict = compare(parent.bundle, child, rules=parent.rules)
+    both = Compared(parent.bundle, child, parent.rules)
+    verdict = both.verdict()
     if player.diverged is not None and not player.gone_beyond:
-        first = _first(parent, child, player.left)
+        first = _first(parent, both, child, player.left)
         return replace(verdict, divergence=first or verdict.divergence)
     if verdict.equal:
         return verdict
-    loose = compare(parent.bundle, child, rules=parent.rules, order=False)
+    loose = both.verdict(order=False)
     return loose if loose.equal else replace(verdict, divergence=loose.divergence)
 
 
-def _first(parent: Parent, child: Bundle, left: Sequence[Entry]) -> Divergence | None:
+def _first(
+    parent: Parent, both: Compared, child: Bundle, left: Sequence[Entry]
+) -> Divergence | None:
     """Return the first action without a partner, in the order things happened.
 
     The agent was stopped at it, so what else is missing or cut short is hark's own doing.
     """
-    rules = rules_of(parent.bundle, child, rules=parent.rules)
-    gate = Gate(history(parent.bundle, rules).as_set(), parent.identity)
-    for _, step in steps(child, rules):
+    gate = Gate(both.recorded.as_set(), parent.identity)
+    for _, step in steps(child, both.rules):
         if isinstance(step, Delivered):
             continue
         found = gate.feed(step)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hark import limits
@@ -45,6 +44,13 @@ _TIME = re.compile(
 )
 _LOWER_HEX = re.compile(rb"[0-9a-f]+")
 _UPPER_HEX = re.compile(rb"[0-9A-F]+")
+_B64 = re.compile(rb"[0-9A-Za-z_\-]+")
+_DIGIT = re.compile(rb"[0-9]")
+_CLASSES = re.compile(rb"0+|A+|a+")
+_CLASS = bytes(
+    48 if 48 <= c < 58 else 65 if 65 <= c < 91 else 97 if 97 <= c < 123 else c  # noqa: PLR2004 - ASCII
+    for c in range(256)
+)
 _ULID = re.compile(rb"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _ESCAPES = re.compile(rb"\\(?:u[0-9A-Fa-f]{4}|[^u])")
 _HEX_MIN = 12
@@ -62,8 +68,7 @@ class Token:
 
 def _turns(text: bytes) -> int:
     """Return at how many places the class of character (upper, lower, digit) changes."""
-    classes = [1 if c < 58 else 2 if c < 91 else 3 for c in text if c not in b"_-"]  # noqa: PLR2004 - ASCII
-    return sum(a != b for a, b in pairwise(classes))
+    return max(0, len(_CLASSES.findall(text.translate(_CLASS, b"_-"))) - 1)
 
 
 def _has_letter_and_digit(text: bytes) -> bool:
@@ -82,7 +87,7 @@ def _word_kind(text: bytes) -> bytes | None:
 
 
 def _prefixed_kind(text: bytes) -> bytes | None:
-    has_digit = any(c in b"0123456789" for c in text)
+    has_digit = _DIGIT.search(text) is not None
     if text.isdigit() or not (has_digit or 10 * _turns(text) >= 3 * len(text)):
         return None
     return b"id%d" % len(text)
@@ -90,11 +95,11 @@ def _prefixed_kind(text: bytes) -> bytes | None:
 
 def _b64_kind(text: bytes) -> bytes | None:
     """Return the kind of a whole value that is base64url of random bytes."""
-    if not _B64_MIN <= len(text) <= _B64_MAX or text.strip(_RUN_CHARS):
+    if not _B64_MIN <= len(text) <= _B64_MAX or not _B64.fullmatch(text):
         return None
-    if any(c in b":.+" for c in text) or 5 * _turns(text) < 2 * len(text):
+    if 5 * _turns(text) < 2 * len(text):
         return None
-    has_all = any(c < 58 and c != 45 for c in text) and text.lower() != text != text.upper()  # noqa: PLR2004 - ASCII
+    has_all = _DIGIT.search(text) is not None and text.lower() != text != text.upper()
     return b"b64%d" % len(text) if has_all else None
 
 

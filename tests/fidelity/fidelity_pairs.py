@@ -270,8 +270,8 @@ class Pair:
             return f"status {done.status}: {done.stderr.strip()[-400:]}"
         return self.shape.happened(self.service, done.text)
 
-    def replay(self, *options: str) -> Said:
-        """Replay the recording."""
+    def replay(self, *options: str, before: tuple[str, ...] = (), **env: str) -> Said:
+        """Replay the recording; ``before`` and ``env`` as ``harness.running.hark`` has them."""
         before = len(self.service.connections())
         try:
             done = hark(
@@ -280,7 +280,8 @@ class Pair:
                 *options,
                 self.bundle,
                 cwd=self.work,
-                env=environment(),
+                env=environment(**env),
+                before=before,
                 seconds=DEADLINE_S,
             )
         except subprocess.TimeoutExpired as error:

@@ -157,6 +157,7 @@ SHAPES = (
     Shape("node", "timeouts", 26, requests("/silent/", 2)),
     Shape("go", "timeouts", 26, requests("/silent/", 2)),
     Shape("python", "midway", 26, requests("/feed/", 1)),
+    Shape("python", "place", 29, only_asked),
     # SDKs and agents of others, unmodified (tests/interop/clients). A twin has another model.
     *(
         Shape("client", name, 27, printed(TEXT), f"POST {API}/")

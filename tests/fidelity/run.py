@@ -191,7 +191,8 @@ host · 19 coded and multipart bodies · 20 large bodies both ways, chunked, tra
 21 a reset inside a body, then a retry · 22 names · 23 denied by name, address, port, UDP · 24
 MCP over stdio, with sampling by the server · 25 order of sets and folders · 26 timeouts of the
 client, a stream left midway ·
-27 SDKs and 28 agents of others, as they are (`tests/interop/clients`).
+27 SDKs and 28 agents of others, as they are (`tests/interop/clients`) ·
+29 what an agent sees of its host.
 
 Not made here: 9 (other people's binaries, `tests/interop`), 11 (Rust has no HTTP client in its
 standard library), 12 and 13 (WebSocket and gRPC are not mediated yet); of 17 the change of the
