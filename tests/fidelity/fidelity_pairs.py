@@ -272,7 +272,7 @@ class Pair:
 
     def replay(self, *options: str, before: tuple[str, ...] = (), **env: str) -> Said:
         """Replay the recording; ``before`` and ``env`` as ``harness.running.hark`` has them."""
-        before = len(self.service.connections())
+        known = len(self.service.connections())
         try:
             done = hark(
                 "replay",
@@ -285,8 +285,8 @@ class Pair:
                 seconds=DEADLINE_S,
             )
         except subprocess.TimeoutExpired as error:
-            return Said(-1, {}, str(error), len(self.service.connections()) - before)
-        dialled = len(self.service.connections()) - before
+            return Said(-1, {}, str(error), len(self.service.connections()) - known)
+        dialled = len(self.service.connections()) - known
         verdict = json.loads(done.stdout) if done.stdout else {}
         return Said(done.status, verdict, done.stderr, dialled)
 
