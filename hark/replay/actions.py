@@ -394,12 +394,14 @@ class Extractor:
             path, *what = entry
             value = " ".join(_shown(item) for item in what)
             if len(fields) <= limits.REPLAY_WRITES_MAX:
-                fields.append(Field(f"path {text_of(self._raw(path))}", value))
+                # A digest has the shape of an id, and is none: other content is a difference.
+                fields.append(Field(f"path {text_of(self._raw(path))}", value, value.encode()))
         if p.get(6) is None:
             return
         del self._writes[folder]
         if p[6] > limits.REPLAY_WRITES_MAX:  # then the recorder's own digest of all entries
-            fields = [Field("root", _shown(p.get(7)))]
+            root = _shown(p.get(7))
+            fields = [Field("root", root, root.encode())]
         shown = self._placed(folder)
         place = [Field("folder", text_of(shown)), Field("complete", str(p.get(8)))]
         title = f"{p[6]} changes in {text_of(shown)}"

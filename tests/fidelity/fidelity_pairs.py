@@ -226,6 +226,17 @@ class Pair:
             return [str(PYTHON), script]
         return [need_program("node") if runtime == "node" else "/bin/sh", script]
 
+    def place_script(self, text: str) -> list[str]:
+        """Put a script of the shape's runtime into the workspace; return its command."""
+        command = self.place()
+        (self.work / self.script).write_text(text)
+        return command
+
+    @property
+    def script(self) -> str:
+        """The name of an interpreted agent's file."""
+        return f"{self.shape.name}{_SUFFIX[self.shape.runtime]}"
+
     def _place_client(self, twin: int) -> list[str]:
         """Put somebody else's program into the workspace, or with another model or argument."""
         python = str(PYTHON) if self.shape.runtime == "client" else str(VENV / "bin" / "python")
@@ -246,7 +257,10 @@ class Pair:
 
     def record(self) -> str:
         """Record the agent; return what is missing of its shape."""
-        command = self.place()
+        return self.record_command(self.place())
+
+    def record_command(self, command: list[str]) -> str:
+        """Record a command in the workspace as it is; return what is missing of the shape."""
         options = [
             *upstreams(self.service.address, API, NEWS, OTHER, MCP),
             f"--upstream-ca={self.service.ca_file}",

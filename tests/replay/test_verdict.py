@@ -180,6 +180,27 @@ def test_a_written_file_can_be_left_out() -> None:
     assert not compare(run(b"x", b"a" * 32), run(b"x", b"b" * 32), rules).equal
 
 
+def test_other_content_of_a_written_file_is_no_renamed_id() -> None:
+    """A digest has the shape of an id; the name of a file may hold one."""
+
+    def run(name: bytes, digest: bytes) -> list[Event]:
+        def wrote(script: Script) -> None:
+            rows = [[b"out-" + name, "A", 0, 9, 0o644, digest]]
+            script.add(28, {4: b"/work", 5: rows, 6: 1, 7: digest, 8: True})
+
+        return agent(extra=wrote)
+
+    one, two = bytes.fromhex("1f2e3d4c5b6a7988" * 4), bytes.fromhex("a1b2c3d4e5f60718" * 4)
+    verdict = compare(run(ONE, one), run(ONE, two))
+    assert verdict.first_line().startswith("REPLAY-DIVERGED")
+    assert verdict.divergence is not None
+    assert verdict.divergence.nearest is not None
+    (row,) = verdict.divergence.nearest.differences
+    assert (row.field, row.own_ids) == ("path out-" + ONE.decode(), False)
+    assert compare(run(ONE, one), run(ONE, one)).holds(strict=True)
+    assert compare(run(ONE, one), run(TWO, one)).first_line() == "REPLAY-EQUAL renamed 1"
+
+
 def test_what_was_lost_is_no_exact_replay() -> None:
     lossy = agent(extra=lambda script: script.add(Kind.LOSS, {4: "bulk", 5: 3}))
     for left, right in ((lossy, agent()), (agent(), lossy)):
