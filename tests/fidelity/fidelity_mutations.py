@@ -153,10 +153,10 @@ def tell(found: Mutations, label: str, verdict: Verdict, events: frozenset[int])
 
 
 def requests(events: list[Seen]) -> Iterator[Request]:
-    """Yield the recorded requests that are whole."""
+    """Yield the recorded requests, but those that are no HTTP."""
     conns = {event.payload[4]: at for at, event in enumerate(events) if event.kind == Kind.CONN}
     for at, event in enumerate(events):
-        if event.kind != Kind.REQUEST:
+        if event.kind != Kind.REQUEST or b" HTTP/1." not in event.payload[_HEAD]:
             continue
         number = event.payload[2]
         bodies = tuple(

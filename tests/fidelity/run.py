@@ -23,8 +23,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from fidelity_known import KNOWN  # noqa: E402 - after the path
-from fidelity_mutations import mutate  # noqa: E402
-from fidelity_pairs import Pair, Programs  # noqa: E402
+from fidelity_mutations import Mutations, mutate  # noqa: E402
+from fidelity_pairs import Pair, Programs, Said  # noqa: E402
 from fidelity_shapes import SHAPES, Shape  # noqa: E402
 from harness.running import ROOT  # noqa: E402
 
@@ -95,24 +95,32 @@ def keep(shape: Shape, what: str, *, good: bool, text: str) -> None:
 
 
 def measure(row: Row, count: int, programs: Programs) -> None:
-    """Make the pairs that are missing, and the twin."""
-    shape = row.shape
-    todo = count - len(row.pairs)
-    for number in range(max(todo, row.twin is None)):
+    """Make the pairs that are missing, and with the first one the twin and the alterations."""
+    shape, todo = row.shape, count - len(row.pairs)
+    for number in range(max(todo, row.mutations is None)):
         with Pair(shape, programs, size=LARGE) as pair:
             result = pair.run()
             if number < todo:
                 keep(shape, "pair", good=result.is_equal, text=clean(result.text()))
-            if number == 0 and row.twin is None and shape.twin and not result.missing:
-                said = pair.twin()
-                named = any(title.startswith(shape.twin) for title in said.titles())
-                caught = said.status == 1 and named and not said.dialled
-                keep(shape, "twin", good=caught, text=clean(f"{said.line}: {said.titles()}"))
-                found = mutate(pair.bundle)
-                text = json.dumps([found.requests, found.caught, found.renamed, found.ignored])
-                keep(shape, "mutations", good=not found.silent, text=text)
-                for label in found.silent:
-                    keep(shape, "silent", good=False, text=clean(label))
+            if number == 0 and row.mutations is None and not result.missing:
+                if shape.twin and row.twin is None:
+                    keep_twin(shape, pair.twin())
+                keep_mutations(shape, mutate(pair.bundle))
+
+
+def keep_twin(shape: Shape, said: Said) -> None:
+    """Keep whether the edited agent was caught at the named action."""
+    named = any(title.startswith(shape.twin) for title in said.titles())
+    caught = said.status == 1 and named and not said.dialled
+    keep(shape, "twin", good=caught, text=clean(f"{said.line}: {said.titles()}"))
+
+
+def keep_mutations(shape: Shape, found: Mutations) -> None:
+    """Keep what became of the alterations, each silent one by itself."""
+    text = json.dumps([found.requests, found.caught, found.renamed, found.ignored])
+    keep(shape, "mutations", good=not found.silent, text=text)
+    for label in found.silent:
+        keep(shape, "silent", good=False, text=clean(label))
 
 
 HEAD = """# Fidelity
