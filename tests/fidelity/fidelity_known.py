@@ -9,7 +9,8 @@ from __future__ import annotations
 __all__ = ["KNOWN"]
 
 CLOCK = "the agent's clock is real in a replay, and its readings are in the prompt"
-RANDOM = "the agent's randomness is real in a replay, and what it made of it has no shape of an id"
+DEVICE = "what is read from /dev/urandom and random/uuid is real in a replay"
+ADDRESS = "addresses of objects are not the recorded ones"
 RACE = "nothing holds an answer back until the agent is idle: the order it sees them in is chance"
 STATS = "times and sizes of files are real, and are in the prompt"
 
@@ -18,12 +19,12 @@ KNOWN = {
     "node/ascompleted": RACE,
     "go/ascompleted": RACE,
     "python/midway": f"{RACE}; what it saw before its timeout is in the prompt",
-    "python/backoff_told": f"{CLOCK}; {RANDOM}",
-    "node/clock": f"{CLOCK}; {RANDOM}",
+    "python/backoff_told": CLOCK,
+    "node/clock": CLOCK,
     "go/clock": CLOCK,
     "c/clock": CLOCK,
-    "sh/tool": f"{CLOCK}; {RANDOM}",
+    "sh/tool": f"{CLOCK}; {DEVICE}",
     "sh/git": f"{CLOCK}: commit dates are in hashes and files",
     "sh/listing": STATS,
-    "python/order": f"{RANDOM}: the order of sets, hashes and addresses",
+    "python/order": f"{ADDRESS}, and the order of sets of them neither",
 }

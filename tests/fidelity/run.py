@@ -42,6 +42,7 @@ class Row:
     twin: tuple[bool, str] | None = None
     mutations: tuple[int, int, int, dict[str, int]] | None = None
     silent: list[str] = field(default_factory=list)
+    modes: set[str] = field(default_factory=set)
 
     @property
     def equal(self) -> int:
@@ -76,6 +77,7 @@ def read() -> dict[str, Row]:
         row = rows.get(kept["shape"])
         if row is not None and kept["what"] == "pair":
             row.pairs.append((kept["good"], kept["text"]))
+            row.modes.update(filter(None, (kept.get("mode"),)))
         elif row is not None and kept["what"] == "mutations":
             row.mutations = json.loads(kept["text"])
         elif row is not None and kept["what"] == "silent":
@@ -85,10 +87,10 @@ def read() -> dict[str, Row]:
     return rows
 
 
-def keep(shape: Shape, what: str, *, good: bool, text: str) -> None:
+def keep(shape: Shape, what: str, *, good: bool, text: str, mode: str = "") -> None:
     """Append one result, on disk before the next begins."""
     with KEPT.open("a") as file:
-        row = {"shape": shape.label, "what": what, "good": good, "text": text}
+        row = {"shape": shape.label, "what": what, "good": good, "text": text, "mode": mode}
         file.write(json.dumps(row) + "\n")
     sys.stdout.write(f"  {'ok ' if good else 'NOT'} {shape.label:22} {what:5} {text[:160]}\n")
     sys.stdout.flush()
@@ -101,7 +103,8 @@ def measure(row: Row, count: int, programs: Programs) -> None:
         with Pair(shape, programs, size=LARGE) as pair:
             result = pair.run()
             if number < todo:
-                keep(shape, "pair", good=result.is_equal, text=clean(result.text()))
+                mode = str(result.said.verdict.get("mode", "")) if result.said else ""
+                keep(shape, "pair", good=result.is_equal, text=clean(result.text()), mode=mode)
             if number == 0 and row.mutations is None and not result.missing:
                 if shape.twin and row.twin is None:
                     keep_twin(shape, pair.twin())
@@ -136,7 +139,9 @@ def summary(rows: list[Row], count: int) -> str:
     """Return the figures of all rows."""
     pairs, equal = sum(len(r.pairs) for r in rows), sum(r.equal for r in rows)
     twins = [row.twin[0] for row in rows if row.twin]
-    where = f"Kernel {platform.release()}, {os.cpu_count()} CPUs, mode `light, untraced`."
+    where = f"Kernel {platform.release()}, {os.cpu_count()} CPUs."
+    modes = sorted({mode for row in rows for mode in row.modes})
+    where += "".join(f" Mode: {mode}." for mode in modes)
     first = f"**{equal} of {pairs} pairs equal, {sum(twins)} of {len(twins)} twins caught.**"
     return f"{first} Asked for: {count} pairs of each. {where}"
 
