@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Contents"]
 
 _KINDS = (Kind.WORKSPACE_CONTENT, Kind.SURROUNDINGS)
-_FOLDER, _ENTRIES, _LEFT_OUT, _COMPLETE, _DETAIL = 4, 5, 8, 9, 10
+_FOLDER, _ENTRIES, _KEPT, _BYTES, _LEFT_OUT, _COMPLETE, _DETAIL = 4, 5, 6, 7, 8, 9, 10
 _READ_BYTES = 1 << 18
 _BY_RULE = (REASONS[Saved.IGNORED], REASONS[Saved.SECRET])
 _Event = tuple[Kind, dict[int, Any]]
@@ -43,6 +43,7 @@ class Contents:
         self._at_ns = 0
         self._left: dict[str, list[int]] = {}
         self._cut = False
+        self._kept: dict[bytes, list[int]] = {}
         if sock is not None:
             sock.setblocking(False)
 
@@ -83,9 +84,15 @@ class Contents:
             self._cut = True
             yield (
                 Kind.WORKSPACE_CONTENT,
-                {_FOLDER: folder, _ENTRIES: [], _COMPLETE: False, _DETAIL: detail},
+                self._cut_short(folder, detail),
             )
         self._open.clear()
+
+    def _cut_short(self, folder: bytes, detail: str) -> dict[int, Any]:
+        """Return the end of a folder that its reader has not written."""
+        files, size = self._kept.get(folder, [0, 0])
+        counts = {_KEPT: files, _BYTES: size, _COMPLETE: False}
+        return {_FOLDER: folder, _ENTRIES: [], **counts, _DETAIL: detail}
 
     def close(self) -> None:
         """Want no more; the reader ends. Harmless when repeated."""
@@ -136,6 +143,12 @@ class Contents:
         folder = payload.get(_FOLDER)
         if type(folder) is not bytes or folder not in self._open:
             return False
+        count = self._kept.setdefault(folder, [0, 0])
+        for row in payload.get(_ENTRIES, []):
+            match row:
+                case [_, state, _, bytes() as data]:
+                    count[0] += state == Saved.WHOLE
+                    count[1] += len(data)
         if _COMPLETE in payload:
             self._open.discard(folder)
             for reason, files, size in payload.get(_LEFT_OUT, []):

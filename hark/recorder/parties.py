@@ -130,12 +130,18 @@ class Begun:
     undo: ExitStack
 
 
-def begin(run: Prepared, ahead: Ahead | None = None, *, is_replay: bool = False) -> Begun:
+def begin(
+    run: Prepared,
+    ahead: Ahead | None = None,
+    *,
+    is_replay: bool = False,
+    slot: Slot | None = None,
+) -> Begun:
     """Claim a slot and start broker, signer and mediator; wait for none. Raises HarkError."""
     with ExitStack() as undo:
         ahead = ahead or Ahead()
         undo.callback(ahead.abandon)
-        slot = claim_slot()
+        slot = slot or claim_slot()
         to_mediator, from_mediator = control.socket_pair()
         broker, broker_pid = _fork(lambda sock: _broker(sock, to_mediator, run, slot, is_replay))
         undo.callback(broker.close)

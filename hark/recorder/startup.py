@@ -36,7 +36,7 @@ from hark.kernel.nflog import Reader
 from hark.kernel.sensors import NoSensors, Sensors
 from hark.launcher import netrules, ops, reap, rundir, trust
 from hark.launcher.host import read_facts
-from hark.launcher.ids import Slot
+from hark.launcher.ids import Slot, claim_slot
 from hark.launcher.plan import (
     LAYERS,
     Downgrade,
@@ -109,17 +109,12 @@ def record(run: Prepared, replay: Replay | None = None, begun: Begun | None = No
     recording, nothing is dialled, and what it wrote is thrown away. Raises HarkError when the run
     could not begin; then nothing of it is left.
     """
-    begun = begun or begin(run, is_replay=replay is not None)
+    begun, folder, facts, mounts = _begun(run, replay, begun)
     slot, parties = begun.slot, begun.parties
     with begun.undo as undo:
-        trust.check_tree()  # now that all modules are there
-        facts = read_facts()
-        reap.reap(facts)
-        folder = rundir.create(RUNS, str(run.run))
-        undo.callback(_remove, folder.path)
         bundle = _new_bundle(folder, replay)
         plan, given = _plan(run, slot, folder, facts, parties.mediator.ca_pem())
-        given |= _unpacked(replay, folder, slot)
+        given |= mounts
         rundir.make_layers(plan, given, run.person, slot.base)
         start = _Start(_known_start(plan, replay), _keeps(replay))
         start.begin(run, plan, given, folder, undo)
@@ -204,6 +199,30 @@ def _remove(folder: Path) -> None:
 def _keeps(replay: Replay | None) -> bool:
     """Whether the bundle will be there to be read: else no contents are read for it."""
     return replay is None or replay.keep
+
+
+def _begun(
+    run: Prepared, replay: Replay | None, begun: Begun | None
+) -> tuple[Begun, RunDir, HostFacts, dict[str, int]]:
+    """Make the run's folder, unpack into it what a replay needs, and have the parties started.
+
+    In this order: unpacking may take longer than a party waits for its run to begin.
+    """
+    with ExitStack() as undo:
+        if begun is not None:
+            undo.enter_context(begun.undo)
+        slot = begun.slot if begun is not None else claim_slot()
+        trust.check_tree()  # now that all modules are there
+        facts = read_facts()
+        reap.reap(facts)
+        folder = rundir.create(RUNS, str(run.run))
+        undo.callback(_remove, folder.path)
+        mounts = _unpacked(replay, folder, slot)
+        if begun is None:
+            begun = begin(run, is_replay=replay is not None, slot=slot)
+            undo.enter_context(begun.undo)
+        begun.undo = undo.pop_all()
+        return begun, folder, facts, mounts
 
 
 def _sealed(replay: Replay | None) -> int:

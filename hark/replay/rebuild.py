@@ -129,7 +129,8 @@ class Rebuild:
         def content(path: str) -> Iterator[bytes]:
             return _from_pipe(reader, path) if path in fills else stored.body(self.bundle, path)
 
-        tree = Tree(stored.rows, content, self._owner, folder.closed, newest_first)
+        order = (*filter(stored.has, stored.contents), *folder.fills)
+        tree = Tree(stored.rows, content, self._owner, folder.closed, newest_first, order)
 
         def work() -> dict[str, int]:
             done = unpack(mount, tree)

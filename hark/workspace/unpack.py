@@ -38,7 +38,8 @@ class Tree:
 
     ``owner``: from a recorded uid and gid to those inside. ``closed``: files whose content nobody
     has: they are made, and nobody may read them; links are left out. ``newest_first``: how the
-    folder's file system lists what was made in it.
+    folder's file system lists what was made in it. ``order``: in which files are filled, as their
+    contents stand in the bundle; what is not in it comes last.
     """
 
     rows: Manifest
@@ -46,6 +47,7 @@ class Tree:
     owner: Callable[[int, int], tuple[int, int]]
     closed: frozenset[str] = frozenset()
     newest_first: bool = False
+    order: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -111,6 +113,7 @@ class _Work:
     root: int
     tree: Tree
     done: Unpacked = field(default_factory=Unpacked)
+    files: dict[str, Row] = field(default_factory=dict)
 
     def make(self) -> None:
         folders: list[tuple[str, Row | None]] = [("", self.tree.rows.row(""))]
@@ -124,6 +127,9 @@ class _Work:
                 folders.append((path, row))
             else:
                 self.entry(path, row, first)
+        for path in dict.fromkeys((*self.tree.order, *self.files)):
+            if path in self.files:
+                self.fill(path, self.files[path])
         for path, folder in reversed(folders):
             if folder is not None:
                 self.finish_folder(path, folder)
@@ -136,7 +142,8 @@ class _Work:
                         source_name, name, src_dir_fd=source, dst_dir_fd=at, follow_symlinks=False
                     )
             elif stat.S_ISREG(row.mode):
-                self.file(at, name, path, row)
+                os.close(os.open(name, _NEW, 0o600, dir_fd=at))
+                self.files[path] = row
             elif stat.S_ISLNK(row.mode) and path not in self.tree.closed:
                 target = b"".join(self.tree.content(path))
                 if not target or b"\0" in target or len(target) >= limits.WORKSPACE_PATH_BYTES:
@@ -150,8 +157,8 @@ class _Work:
             else:
                 self.done.left_out += 1
 
-    def file(self, at: int, name: str, path: str, row: Row) -> None:
-        fd = os.open(name, _NEW, 0o600, dir_fd=at)
+    def fill(self, path: str, row: Row) -> None:
+        fd = open_below(self.root, path, os.O_WRONLY | os.O_NOFOLLOW)
         try:
             closed = path in self.tree.closed
             if closed:
