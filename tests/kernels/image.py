@@ -27,8 +27,8 @@ __all__ = ["ROOT", "collect", "imported", "pack", "pack_files"]
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = (
     *("sh", "mount", "cat", "true", "false", "ls", "seq", "sleep", "uname", "env", "mkdir", "echo"),
-    *("ip", "dmesg", "rm", "touch", "id", "head", "ps", "unshare", "setpriv", "umount", "insmod"),
-    "python3",
+    *("ip", "dmesg", "rm", "touch", "id", "head", "ps", "unshare", "setpriv", "umount"),
+    *("python3", "sort", "md5sum", "find", "xargs", "mktemp", "tr", "wc"),
 )
 TREES = (
     *("hark", "tests", "bpf", "csrc", "pyproject.toml"),

