@@ -25,7 +25,7 @@ from hark.bundle.source import FileSource
 from hark.bundle.verify import Verdict, verify_source
 from hark.cli.bundle_argument import add_bundle_argument, find_bundle
 from hark.cli.fields import field_lines, field_names, json_item, kind_name, text_item
-from hark.cli.printable import printable, tell
+from hark.cli.printable import moment_text, printable, tell
 from hark.cli.verify import progress
 from hark.errors import BundleInvalid, HarkError, InputError
 from hark.kernel import syscalls
@@ -54,6 +54,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--since", type=seconds, metavar="SECONDS", help="only what came this long after the start"
     )
+    parser.add_argument(
+        "--time",
+        choices=["run", "utc", "local"],
+        default="run",
+        help="seconds since the run's start (the default), or the time of day",
+    )
     parser.add_argument("--follow", action="store_true", help="go on while it is being written")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
@@ -70,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the events; return the exit status."""
     kinds = frozenset(_kind_number(name) for word in args.kind for name in word.split(","))
     with _open(find_bundle(args.run, live=args.follow)) as bundle:
-        view = _View(bundle)
+        view = _View(bundle, args.time)
         if args.seq is not None:
             event = bundle.event(args.seq)
             print(view.json(event) if args.json else view.full(event))
@@ -176,10 +182,12 @@ def _kind_number(name: str) -> int:
 class _View:
     """Turns events into text; remembers which program a process executed."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, clock: str = "run") -> None:
         self._bundle = bundle
         self.faults = Faults()
+        self._clock = clock
         self._start_ns = bundle.header.created_boot_ns
+        self._start_unix_ns = bundle.header.created_unix_ns
         self._programs: dict[tuple[int, int], bytes] = {}
 
     # --- JSON ---
@@ -190,6 +198,7 @@ class _View:
             "seq": event.seq,
             "kind": kind_name(event.kind),
             "time_ns": event.time_ns,
+            "time": self._moment(event),
         }
         if event.payload is None:
             value["redacted"] = True
@@ -217,16 +226,28 @@ class _View:
 
     def title(self) -> str:
         """The head of the table."""
-        return f"{'SEQ':>6}  {'TIME':>10}  {'KIND':<14} {'ACTOR':<34} WHAT"
+        wide = 10 if self._clock == "run" else 32 if self._clock == "local" else 27
+        return f"{'SEQ':>6}  {'TIME':>{wide}}  {'KIND':<14} {'ACTOR':<34} WHAT"
 
     def row(self, event: Event) -> str:
         """One event as a line."""
-        start = self._start_ns if self._start_ns is not None else event.time_ns
-        self._start_ns = start
-        moment = (event.time_ns - start) / 1e9
+        start = self._start(event)
+        moment = f"{(event.time_ns - start) / 1e9:>10.4f}"
+        if self._clock != "run":
+            moment = self._moment(event, local=self._clock == "local")
         actor = self._actor(event)
         what = "(redacted)" if event.payload is None else self._summary(event)
-        return f"{event.seq:>6}  {moment:>10.4f}  {kind_name(event.kind):<14} {actor:<34} {what}"
+        return f"{event.seq:>6}  {moment}  {kind_name(event.kind):<14} {actor:<34} {what}"
+
+    def _start(self, event: Event) -> int:
+        """Return when the run began, boot clock; without a word of it, when its first event was."""
+        if self._start_ns is None:
+            self._start_ns = event.time_ns
+        return self._start_ns
+
+    def _moment(self, event: Event, *, local: bool = False) -> str:
+        """Return the time of day, by the clock as it was set when the bundle was begun."""
+        return moment_text(self._start_unix_ns + event.time_ns - self._start(event), local=local)
 
     def full(self, event: Event) -> str:
         """One event with all its fields."""
@@ -234,6 +255,7 @@ class _View:
             f"event    {event.seq}",
             f"kind     {event.kind} {kind_name(event.kind)}",
             f"time_ns  {event.time_ns}",
+            f"time     {self._moment(event)}",
             f"length   {event.length}",
         ]
         if event.payload is None:
@@ -296,8 +318,16 @@ class _View:
         return printable(" ".join(words).rstrip(), _SUMMARY_MAX)
 
     def _request(self, payload: dict[int, Any]) -> str:
-        method, host, target = (text_item("", payload.get(key), _FIELD_MAX) for key in (6, 5, 7))
-        return f"{method} {host}{target}"
+        meant = payload.get(5, _host_field(payload.get(8)))  # only an allowed host has key 5
+        method, target = (text_item("", payload.get(key), _FIELD_MAX) for key in (6, 7))
+        return f"{method} {text_item('', meant, _FIELD_MAX)}{target}"
+
+
+def _host_field(head: Any) -> bytes:
+    """Return what a request to a denied host said in its Host field; "?" when it said nothing."""
+    lines = head.split(b"\r\n")[1:] if isinstance(head, bytes) else []
+    fields = (line.partition(b":") for line in lines)
+    return next((value.strip() for name, _, value in fields if name.lower() == b"host"), b"?")
 
 
 def _workspace(payload: dict[int, Any]) -> str:

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["give_up", "json_value", "printable", "size_text", "tell", "time_text", "ulid_text"]
+__all__ = [
+    "give_up",
+    "json_value",
+    "moment_text",
+    "printable",
+    "size_text",
+    "tell",
+    "time_text",
+    "ulid_text",
+]
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -76,6 +85,17 @@ def time_text(unix_ns: int) -> str:
     except (OverflowError, ValueError, OSError):
         return f"{unix_ns} ns"
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment_text(unix_ns: int, *, local: bool = False) -> str:
+    """Return a time to the microsecond (RFC 3339), as UTC or in this host's time zone."""
+    try:
+        moment = datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC)
+        moment = moment.replace(microsecond=unix_ns // 1000 % 1_000_000)
+        text = (moment.astimezone() if local else moment).isoformat(timespec="microseconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{unix_ns} ns"
+    return text.replace("+00:00", "Z")
 
 
 def size_text(count: int) -> str:

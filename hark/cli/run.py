@@ -156,6 +156,8 @@ def run(args: argparse.Namespace) -> int:
         undo.pop_all()
     from hark.recorder import startup  # noqa: PLC0415 - while its parties start
 
+    if not args.quiet:
+        printable.tell([f"hark: warning: {text}" for text in prepared.paths.absent])
     started = time.monotonic()
     result = startup.record(prepared, begun=begun)
     tell(result, time.monotonic() - started, quiet=args.quiet)

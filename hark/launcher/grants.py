@@ -341,7 +341,10 @@ class _Resolution:
 
     def venv(self, base: str) -> None:
         """Grant a virtual environment and the Python it was made from."""
-        self.grant(base, "virtual environment")
+        real = self.real(base)
+        if real != base and not self.visible(base):
+            self.grants[base] = PathGrant(base, "link", "link to the virtual environment", real)
+        self.grant(real, "virtual environment")
         found = re.search(r"(?m)^home\s*=\s*(.+?)\s*$", self.text(f"{base}/pyvenv.cfg"))
         if not found:
             return

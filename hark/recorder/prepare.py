@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +31,7 @@ from hark.recorder.ahead import require_root
 from hark.recorder.hidden import hidden_recordings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hark.launcher.grants import Files
     from hark.launcher.plan import PathGrant
@@ -78,7 +77,10 @@ class Destination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """The program, and what the agent sees of the host, with reasons. ``notes`` are to print."""
+    """The program, and what the agent sees of the host, with reasons. ``notes`` are to print.
+
+    ``absent``: what the policy names and this host or environment does not have.
+    """
 
     file: str
     argv: tuple[bytes, ...]
@@ -86,6 +88,7 @@ class Paths:
     read: tuple[PathGrant, ...]
     write: tuple[PathGrant, ...]
     notes: tuple[str, ...]
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +119,6 @@ class Prepared:
     key_fd: int
     tty: bool
     development: bool
-    created_unix_ns: int
     determinism: Determinism = Determinism.OFF
     owner: Person | None = None
     unpacked: frozenset[str] = frozenset()
@@ -176,7 +178,6 @@ def prepare(
         tty=wants_tty(options.tty),
         development=development,
         hidden=hidden,
-        created_unix_ns=time.time_ns(),
         determinism=determinism_of(options.determinism, capabilities),
     )
 
@@ -284,7 +285,30 @@ def paths_of(
         read=(*resolved.grants, *grants.shown(read, files, "read_paths")),
         write=grants.shown(write, files, "write_paths"),
         notes=resolved.notes,
+        absent=_absent(policy, read, write, files, outer),
     )
+
+
+def _absent(
+    policy: CompiledPolicy,
+    read: Sequence[str],
+    write: Sequence[str],
+    files: Files,
+    outer: Mapping[bytes, bytes],
+) -> tuple[str, ...]:
+    """Say which paths and variables of the policy are not here: a typo would pass in silence."""
+    paths = [
+        f"{key} names {path}: there is no such file or folder"
+        for key, given in (("read_paths", read), ("write_paths", write))
+        for path in given
+        if not files.kind(path)
+    ]
+    names = [
+        f"pass_env names {name}, which is not set"
+        for name in policy.policy.pass_env
+        if name.encode() not in outer
+    ]
+    return (*paths, *names)
 
 
 def with_path(

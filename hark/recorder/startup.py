@@ -45,6 +45,7 @@ from hark.launcher.plan import (
     LaunchRequest,
     WatchedProcess,
     compile_plan,
+    inside,
     plan_notes,
 )
 from hark.launcher.process import Launcher
@@ -259,7 +260,8 @@ def _notes(run: Prepared, more: tuple[str, ...]) -> list[str]:
         f"port {inside} of the agent is reached at 127.0.0.1:{outside} of this host"
         for outside, inside in run.publish
     )
-    return [f"note   {printable(note)}" for note in (*run.paths.notes, *more, *published)]
+    told = (*run.paths.notes, *run.paths.absent, *more, *published)
+    return [f"note   {printable(note)}" for note in told]
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -276,7 +278,12 @@ def launch_request(run: Prepared, slot: Slot, ca_pem: bytes) -> LaunchRequest:
     """Return what the launch plan depends on."""
     policy = run.policy.policy
     shown = [grant.path for grant in run.paths.read if grant.kind == "folder"]
-    targets = ca_bind_targets(os.path.exists, _names_in, ("/usr", "/usr/local", *shown))
+    writable = (run.cwd, *(grant.path for grant in run.paths.write))
+    targets = [
+        target
+        for target in ca_bind_targets(os.path.exists, _names_in, ("/usr", "/usr/local", *shown))
+        if not any(inside(target.path, folder) for folder in writable)
+    ]
     return LaunchRequest(
         run_id=str(run.run),
         argv=run.paths.argv,
@@ -489,7 +496,7 @@ def _begin_bundle(
         fd,
         Header(
             run_id=run.run.bytes,
-            created_unix_ns=run.created_unix_ns,
+            created_unix_ns=time.time_ns(),  # at one moment with created_boot_ns
             recorder=f"hark/{__version__}",
             public_key=parties.public_key(),
             created_boot_ns=_boot_ns(),
@@ -521,6 +528,7 @@ def _starts(
     note = f"replay of {replay.parent}" if replay is not None else None
     bounds = [[bound.name, bound.value, bound.by] for bound in plan.limits]
     yield Kind.RUN_START, compact(_run_start(run, slot, state) | {23: note, 26: bounds})
+    yield from ((Kind.NOTICE, {4: "policy_absent", 5: text}) for text in run.paths.absent)
     yield from ((Kind.WORKSPACE_START, _held(item)) for item in written)
     yield from replay.events if replay is not None else ()
 

@@ -8,7 +8,6 @@ person and policy are the operator's. No secret is needed: the agent gets the re
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -131,7 +130,6 @@ def plan(parent: Parent, options: ReplayOptions, outer: Mapping[bytes, bytes]) -
         key_fd=key_fd,
         tty=False,
         development=development,
-        created_unix_ns=time.time_ns(),
         determinism=_determinism(parent, capabilities),
         owner=host if host is not person else None,
         unpacked=frozenset(one.folder for one in stored or ()),
@@ -250,6 +248,7 @@ def _paths(
     command = tuple(map(bytes, parent.start[_ARGV]))
     files = RecordedFiles(parent.bundle, stored) if stored is not None else None
     paths = prepare.paths_of(command, policy, here, cwd, values, files=files)
+    paths = replace(paths, absent=())  # told when it was recorded
     file, name = parent.first
     if file == os.fsencode(paths.file):  # behind a shim argv[0] was the program's own path
         return replace(paths, argv=(name, *paths.argv[1:]))

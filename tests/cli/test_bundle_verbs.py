@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from harness.running import need, need_program
 
 from hark.bundle.format import DOMAINS, Header
 from hark.bundle.keys import SigningKey
-from hark.bundle.synth import write
+from hark.bundle.synth import START_BOOT_NS, START_UNIX_NS, write
 from hark.bundle.tree import blob_root
 from hark.bundle.writer import BundleWriter, create
 from hark.cli.app import main
@@ -252,6 +253,49 @@ def seqs(out: str) -> list[int]:
     return [json.loads(line)["seq"] for line in out.splitlines()]
 
 
+def test_inspect_tells_the_time_of_day(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    assert hark(capsys, "synth", "--events", "40", "s.hark")[0] == 0
+    lines = [
+        json.loads(line) for line in hark(capsys, "inspect", "--json", "s.hark")[1].splitlines()
+    ]
+    start = datetime.fromtimestamp(START_UNIX_NS // 10**9, UTC).replace(
+        microsecond=START_UNIX_NS // 1000 % 10**6
+    )
+    for line in lines:
+        since = timedelta(microseconds=(line["time_ns"] - START_BOOT_NS) // 1000)
+        assert abs(datetime.fromisoformat(line["time"]) - start - since) <= timedelta(
+            microseconds=1
+        )
+        assert line["time"].endswith("Z")
+    monkeypatch.setenv("TZ", "Etc/GMT-3")
+    time.tzset()
+    for clock, ending in (("utc", "Z"), ("local", "+03:00")):
+        out = hark(capsys, "inspect", "--time", clock, "s.hark")[1].splitlines()
+        times = [line.split()[1] for line in out[1:]]
+        assert all(text.endswith(ending) for text in times)
+        told = [datetime.fromisoformat(text) for text in times]
+        assert told == [datetime.fromisoformat(line["time"]) for line in lines]
+        assert out[0].index("TIME") + 4 == out[1].index(times[0]) + len(times[0])
+    assert lines[3]["time"] in hark(capsys, "inspect", "--seq", "3", "s.hark")[1]
+
+
+def test_inspect_names_the_host_of_a_denied_request(capsys: pytest.CaptureFixture[str]):
+    head = b"POST /collect HTTP/1.1\r\nhOst: evil.example \r\n\r\n"
+    rows_bundle(
+        [
+            (15, 1, {2: 1, 4: 1, 6: "POST", 7: b"/collect", 8: head}),
+            (15, 2, {2: 2, 4: 1, 5: "good.example", 6: "GET", 7: b"/", 8: head}),
+            (15, 3, {2: 3, 4: 1, 6: "GET", 7: b"/x", 8: b"GET /x HTTP/1.0\r\n\r\n"}),
+        ]
+    )
+    out = hark(capsys, "inspect", "r.hark")[1]
+    for said in ("POST evil.example/collect", "GET good.example/", "GET ?/x"):
+        assert said in out
+    assert "None" not in out
+
+
 def test_inspect_exits_as_verify_does_and_says_why(capsys: pytest.CaptureFixture[str]):
     for name, options in (
         ("good", []),
@@ -448,6 +492,7 @@ def test_a_body_that_names_one_chunk_for_ever_costs_no_memory(
         "seq": 1,
         "kind": "body",
         "time_ns": 2,
+        "time": "2023-11-14T22:13:15.000000Z",
         "9": {"omitted_bytes": BOMB_BYTES},
     }
     assert "too long to be shown" in hark(capsys, "inspect", "--seq", "1", "bomb.hark")[1]

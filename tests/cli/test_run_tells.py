@@ -40,6 +40,32 @@ def test_a_client_that_rejects_the_ca_is_told_what_to_set(world: World):
     assert not [conn for conn in conns if "tls" in conn.fields]
 
 
+def test_what_the_policy_names_and_the_host_lacks_is_told(world: World):
+    folder = world.directory / "shared"
+    folder.mkdir()
+    names = f'read_paths = ["{folder}", "/no/such/folder"]\nwrite_paths = ["~/nor-this"]\n'
+    variables = 'pass_env = ["NOT_SET_ANYWHERE", "SET_HERE"]\n'
+    world.policy.write_text(names + variables + world.policy.read_text())
+    world.more = {"SET_HERE": "1"}
+    done = world.run("/bin/sh", "-c", f"ls {folder}; echo $SET_HERE")
+    assert (done.status, done.text) == (0, "1\n"), done.stderr
+    warned = [line for line in done.stderr.splitlines() if line.startswith("hark: warning: ")]
+    told = [line.removeprefix("hark: warning: ") for line in warned]
+    assert [text.split()[2].rstrip(":,") for text in told] == [
+        "/no/such/folder",
+        told[1].split()[2].rstrip(":"),
+        "NOT_SET_ANYWHERE",
+    ]
+    assert told[1].split()[2].endswith("/nor-this:")
+    assert [
+        e["text"] for e in world.recording().kind("notice") if e["subject"] == "policy_absent"
+    ] == told
+    words = world.words("/bin/true")
+    words.insert(1, "--quiet")
+    words[words.index("-o") + 1] = str(world.directory / "quiet.hark")
+    assert hark(*words, cwd=world.work, env=world.env()).stderr == ""
+
+
 PROBE = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)

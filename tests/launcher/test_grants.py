@@ -147,6 +147,20 @@ def test_a_venv_elsewhere_is_decided_by_the_link():
     assert paths(run([f"{HOME}/envs/a/bin/python"], files)) == {f"{HOME}/envs/a": "folder"}
 
 
+@pytest.mark.parametrize("base", [f"{HOME}/here", f"{WORK}/.venv"])
+def test_a_venv_behind_a_link_is_shown_where_it_is(base: str):
+    """A link in the workspace is there already; elsewhere it is made."""
+    files = {
+        base: "->/data/real",
+        "/data/real/bin/python*": "->/usr/bin/python3",
+        "/data/real/pyvenv.cfg": "home = /usr/bin\n",
+    }
+    found = run([f"{base}/bin/python"], files)
+    assert found.file == f"{base}/bin/python"
+    link = {} if base.startswith(WORK) else {base: "link"}
+    assert paths(found) == {"/data/real": "folder", **link}
+
+
 def test_pipx_is_link_script_venv_and_base():
     venv = f"{HOME}/.local/pipx/venvs/tool"
     files = {
