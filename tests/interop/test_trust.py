@@ -202,3 +202,32 @@ def test_client_that_trusts_somebody_else(world: World, bare: Bare):
     (notice,) = recording.kind("notice")
     assert (notice["subject"], bare.variable in notice["hint"]) == (bare.refuses, True)
     assert bare.refuses.replace("_", " ") in done.stderr
+
+
+LATE = (
+    Bare("wget", f"wget --ca-certificate=other.pem --ca-directory=. {PAGE}", "wget"),
+    Bare(
+        "git",
+        f"GIT_SSL_CAINFO=other.pem GIT_SSL_CAPATH=. git ls-remote https://{NEWS}/x.git",
+        "/usr/lib/git-core/git-remote-https",
+    ),
+)
+
+
+@pytest.mark.agents
+@pytest.mark.parametrize("late", LATE, ids=lambda late: late.name)
+def test_client_that_checks_after_the_handshake(world: World, late: Bare):
+    """GnuTLS leaves the check to the program: on record is a connection without a request."""
+    prepare(world, late.command)
+    strangers(world)
+    done = world.run("/bin/sh", "client.sh")
+    assert done.status != 0
+    assert "certificate" in done.stderr
+    assert not world.stub.connections()
+    recording = world.recording()
+    assert not recording.exchanges()
+    assert not refusals(recording)
+    for conn in recording.kind("conn"):
+        assert conn["tls"]
+        assert conn.actor.digest == digest_of(program_of(world, late.program))
+    assert recording.kind("conn")
