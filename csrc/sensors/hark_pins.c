@@ -69,18 +69,26 @@ int hark_pins_host(struct hark_pins *where, struct hark_err *err)
 	if (is_bpffs(HOST_BPFFS))
 		return 0;
 	where->pins = OWN_PINS;
-	if (make_folder("/run/hark", err) || make_folder(OWN_BPFFS, err))
-		return -1;
-	if (is_bpffs(OWN_BPFFS))
-		return 0;
-	if (mount("bpf", OWN_BPFFS, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700"))
-		return hark_err_set(err, errno, "cannot mount a BPF file system at %s", OWN_BPFFS);
-	return 0;
+	return make_folder("/run/hark", err);
 }
 
 static int open_folder(const char *path)
 {
 	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+/* Under the lock, so that nobody who leaves takes it away between this and its use. */
+static int make_place(const struct hark_pins *where, struct hark_err *err)
+{
+	if (strcmp(where->pins, OWN_PINS) == 0) {
+		if (make_folder(OWN_BPFFS, err))
+			return -1;
+		if (!is_bpffs(OWN_BPFFS) &&
+		    mount("bpf", OWN_BPFFS, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700"))
+			return hark_err_set(err, errno, "cannot mount a BPF file system at %s",
+					    OWN_BPFFS);
+	}
+	return make_folder(where->pins, err);
 }
 
 /* Call `visit` for each entry but . and ..; a folder that is missing has none. */
@@ -135,12 +143,12 @@ static bool parse_member(const char *name, struct member *member)
 	return true;
 }
 
-int hark_pins_lock(const struct hark_pins *where, struct hark_err *err)
+static int take_lock(const struct hark_pins *where, struct hark_err *err)
 {
 	hark_autofd dir = -1;
 	hark_autofd fd = -1;
 
-	if (make_folder(where->state, err) || make_folder(where->pins, err))
+	if (make_folder(where->state, err))
 		return -1;
 	dir = open_folder(where->state);
 	if (dir < 0)
@@ -149,6 +157,13 @@ int hark_pins_lock(const struct hark_pins *where, struct hark_err *err)
 	if (fd < 0 || flock(fd, LOCK_EX))
 		return hark_err_set(err, errno, "cannot lock %s/lock", where->state);
 	return hark_fd_take(&fd);
+}
+
+int hark_pins_lock(const struct hark_pins *where, struct hark_err *err)
+{
+	hark_autofd fd = take_lock(where, err);
+
+	return fd < 0 || make_place(where, err) ? -1 : hark_fd_take(&fd);
 }
 
 static int member_name(char out[HARK_PINS_NAME], const struct hark_pins *where, uint64_t run,
@@ -390,7 +405,7 @@ static int drop_from_set(int dirfd, const char *name, void *arg)
 int hark_pins_leave(const struct hark_pins *where, uint64_t run, struct hark_err *err)
 {
 	struct departure departure = {.where = where, .run = run, .err = err};
-	hark_autofd lock = hark_pins_lock(where, err);
+	hark_autofd lock = take_lock(where, err);
 
 	if (lock < 0)
 		return -1;

@@ -41,7 +41,9 @@ HARK_MUST_USE int hark_pins_path(char out[HARK_PINS_PATH], const char *folder, c
  */
 HARK_MUST_USE int hark_pins_host(struct hark_pins *where, struct hark_err *err);
 
-/* Make both folders (0700) where they are missing and take the lock. A descriptor to close, or -1.
+/*
+ * Take the lock, with both folders (0700) and the mount they need made where they are missing. Made
+ * under the lock: who leaves last removes them under it. A descriptor to close, or -1.
  */
 HARK_MUST_USE int hark_pins_lock(const struct hark_pins *where, struct hark_err *err);
 

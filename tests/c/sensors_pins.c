@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -202,6 +205,52 @@ static void test_foreign_names_are_left_alone(void **unused)
 	}
 }
 
+/* Whether the process is in flock(2): the first field of /proc/PID/syscall, proc(5). */
+static int waits_for_lock(pid_t pid)
+{
+	char path[64];
+	long nr = -1;
+	FILE *file;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/syscall", (int)pid);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	if (fscanf(file, "%ld", &nr) != 1)
+		nr = -1;
+	(void)fclose(file);
+	return nr == SYS_flock;
+}
+
+/* Who waits for the lock while the last one leaves finds the place made again. */
+static void test_the_place_is_there_for_who_holds_the_lock(void **unused)
+{
+	struct hark_pins where = place(DIGEST);
+	struct timespec pause = {.tv_nsec = 1000000};
+	struct hark_err err;
+	int status = -1;
+	int lock;
+	pid_t pid;
+
+	(void)unused;
+	hark_err_init(&err);
+	lock = hark_pins_lock(&where, &err);
+	assert_true(lock >= 0);
+	(void)alarm(60);
+	pid = fork();
+	if (pid == 0) {
+		close(lock); /* else the child itself would hold what it waits for */
+		_exit(hark_pins_lock(&where, &err) >= 0 && exists(top, "pins") ? 0 : 1);
+	}
+	while (!waits_for_lock(pid))
+		assert_int_equal(nanosleep(&pause, NULL), 0);
+	assert_int_equal(rmdir(pins), 0);
+	assert_int_equal(close(lock), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	(void)alarm(0);
+	assert_int_equal(status, 0);
+}
+
 static void test_a_path_that_does_not_fit_is_an_error(void **unused)
 {
 	char out[HARK_PINS_PATH];
@@ -226,6 +275,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_levels_are_those_of_living_members, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_foreign_names_are_left_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_the_place_is_there_for_who_holds_the_lock,
+						setup, teardown),
 		cmocka_unit_test(test_a_path_that_does_not_fit_is_an_error),
 	};
 	char path[256];
