@@ -125,12 +125,14 @@ int BPF_PROG(hark_sys_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* The kernel asks this of every growing mapping, to know who may overcommit. */
+/* The kernel asks this of every growing mapping, to know who may overcommit, and of every filter of
+ * system calls, to know who may have more of them. What was asked for is not refused.
+ */
 static __always_inline _Bool hark_asks_for_memory(__u32 nr)
 {
 	return nr == HARK_NR_MMAP || nr == HARK_NR_BRK || nr == HARK_NR_MPROTECT ||
 	       nr == HARK_NR_MREMAP || (nr >= HARK_NR_CLONE && nr <= HARK_NR_EXECVE) ||
-	       nr == HARK_NR_EXECVEAT;
+	       nr == HARK_NR_EXECVEAT || nr == HARK_NR_SECCOMP;
 }
 
 /* Fires for every process of the machine: what was granted, which is nearly all, costs a compare.

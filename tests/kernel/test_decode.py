@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from hark.errors import InternalError
 from hark.kernel.decode import KINDS, decode
 from hark.kernel.records import (
+    CapRefused,
     CgroupLeft,
     Connect,
     Exec,
     ExeId,
     Exit,
+    FileAct,
     Fork,
     Head,
     KernelRecord,
+    SocketAct,
     SocketClose,
     SyscallKilled,
     SyscallRefused,
@@ -46,7 +49,17 @@ def flow(family: int, src: bytes, dst: bytes) -> bytes:
 
 def an_exec(name: bytes, argv: bytes) -> bytes:
     dev = 254 << 20 | 300
-    return pack("=IIQqHHI", 99, dev, 12, -13, len(name), len(argv), 0) + name + argv
+    creds = (1000, 100, 1001, 101, 1 << 21)
+    return pack("=IIQqIIIIQHHI", 99, dev, 12, -13, *creds, len(name), len(argv), 0) + name + argv
+
+
+def a_socket(op: int, family: int, name: bytes = b"") -> bytes:
+    fixed = pack("=16s16sHHHHHHI", V4, V6, 40000, 443, family, op, 1, len(name), 0)
+    return fixed + name.ljust(112, b"\0")
+
+
+def a_file(op: int, path: bytes, name: bytes) -> bytes:
+    return pack("=QIIHHI", 12, 254 << 20 | 300, op, len(path), len(name), 0) + path + name
 
 
 HEADED = Head(5, 6, 9, Task(100, 101, 77))
@@ -60,6 +73,11 @@ CASES: list[tuple[bytes, KernelRecord]] = [
             argv=(b"x", b"", b"a b"),
             truncated=False,
             exe=ExeId(os.makedev(254, 300), 12, -13),
+            uid=1000,
+            gid=100,
+            euid=1001,
+            egid=101,
+            caps=1 << 21,
         ),
     ),
     (
@@ -85,6 +103,49 @@ CASES: list[tuple[bytes, KernelRecord]] = [
     ),
     (record(0x208, pack("=II", 110, 0)), SyscallKilled(head=HEADED, nr=110, ia32=False)),
     (record(0x209, pack("=Q", 55)), CgroupLeft(head=HEADED, to_cgroup=55)),
+    (
+        record(0x20A, a_socket(1, 10), subject=4),
+        SocketAct(
+            head=HEADED,
+            op="bind",
+            family=10,
+            type=1,
+            cookie=4,
+            src=V4 + bytes(12),
+            sport=40000,
+            dst=V6,
+            dport=443,
+        ),
+    ),
+    (
+        record(0x20A, a_socket(3, 1, b"\0abstract"), subject=4),
+        SocketAct(
+            head=HEADED,
+            op="connect",
+            family=1,
+            type=1,
+            cookie=4,
+            sport=40000,
+            dport=443,
+            name=b"\0abstract",
+        ),
+    ),
+    (
+        record(0x20B, a_file(3, b"b\0a\0", b"old"), flags=1),
+        FileAct(
+            head=HEADED,
+            op="rename-from",
+            path=b"/a/b",
+            name=b"old",
+            dev=os.makedev(254, 300),
+            ino=12,
+            truncated=True,
+        ),
+    ),
+    (
+        record(0x20C, pack("=II", 21, 165), flags=4),
+        CapRefused(head=HEADED, cap=21, nr=165, ia32=True),
+    ),
 ]
 
 

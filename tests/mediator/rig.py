@@ -191,6 +191,23 @@ class Recorder:
         self._thread.join(WAIT_S)
 
 
+class SharedMediator(MediatorProcess):
+    """A mediator that the recorder's thread and the test may both write to.
+
+    A control socket numbers its messages, so it has one sender at a time.
+    """
+
+    _sending = threading.Lock()
+
+    def durable(self, below: int) -> None:
+        with self._sending:
+            super().durable(below)
+
+    def stop(self) -> None:
+        with self._sending:
+            super().stop()
+
+
 def chosen_program() -> Path | None:
     """Another build of the mediator, from HARK_TEST_MEDIATOR; the built one by default."""
     name = os.environ.get("HARK_TEST_MEDIATOR")
@@ -223,7 +240,7 @@ class Rig:
         self.upstream = Upstream(self.serve, self.server)
         self.broker = Broker()
         self.broker.answers = {0: self.upstream.address, 1: self.upstream.address}
-        self.mediator = MediatorProcess(self._config(), self.broker.theirs, program=self.program)
+        self.mediator = SharedMediator(self._config(), self.broker.theirs, program=self.program)
         self.broker.theirs.close()
         self.ca = self.directory / "run-ca.pem"
         self.ca.write_bytes(self.mediator.ca_pem())
