@@ -1,8 +1,8 @@
 """The run's resolver: sockets of netns M at port 53, UDP and TCP, answered by ``dns``.
 
 Rules. What is answered is recorded first. Nothing waits: a client that does not read its answer, or
-says nothing, loses its connection. Hostile input gets FORMERR, silence or an end, never an
-exception.
+says nothing, loses its connection; what it had asked by then is recorded all the same. Hostile
+input gets FORMERR, silence or an end, never an exception.
 Sources: RFC 1035 section 4.2.2 (TCP: a length before each message), RFC 7766 (several questions on
 one connection, idle ones may be closed).
 """
@@ -159,6 +159,7 @@ class Stream:
     deadline_ns: int
     data: bytearray = field(default_factory=bytearray)
     asked: int = 0
+    deaf: bool = False  # it did not take an answer: it gets no more, and what it has asked is told
 
 
 class StreamResolver:
@@ -206,23 +207,31 @@ class StreamResolver:
             sock.close()
             return
         self.streams[sock.fileno()] = stream
-        self.watch(sock.fileno(), lambda: self.read(stream))
+        self.watch(sock.fileno(), lambda: self.listen(stream))
 
-    def read(self, stream: Stream) -> None:
-        """Take what has come, and answer each question that is whole."""
+    def listen(self, stream: Stream) -> None:
+        """Take what has come; of a client that is given up, all of it, at once."""
+        while self.read(stream) and stream.deaf:
+            pass
+
+    def read(self, stream: Stream) -> bool:
+        """Take what has come, and answer each question that is whole. False: no more is there."""
         try:
             data = stream.sock.recv(limits.DNS_STREAM_READ_BYTES)
         except BlockingIOError:
-            return
+            if stream.deaf:
+                self.end(stream)
+            return False
         except OSError:
             data = b""
         if not data:
             self.end(stream)
-            return
+            return False
         stream.deadline_ns = time.monotonic_ns() + limits.DNS_STREAM_IDLE_NS
         stream.data += data
         while len(stream.data) >= 2 and self.take(stream):  # noqa: PLR2004 - the length itself
             pass
+        return stream.sock.fileno() in self.streams
 
     def take(self, stream: Stream) -> bool:
         """Answer the first question that is there. False: it is not whole, or all is over."""
@@ -243,15 +252,17 @@ class StreamResolver:
         return self.reply(stream, made.reply)
 
     def reply(self, stream: Stream, answer: bytes) -> bool:
-        """Send one answer. False: there is none, or the client does not take it."""
-        framed = len(answer).to_bytes(2, "big") + answer
-        try:
-            if answer and stream.sock.send(framed, socket.MSG_NOSIGNAL) == len(framed):
-                return True
-        except OSError:
-            pass
-        self.close(stream)
-        return False
+        """Send one answer to a client that takes it. False: there is none, and all is over."""
+        if not answer:
+            self.close(stream)
+            return False
+        if not stream.deaf:
+            framed = len(answer).to_bytes(2, "big") + answer
+            try:
+                stream.deaf = stream.sock.send(framed, socket.MSG_NOSIGNAL) != len(framed)
+            except OSError:  # it is gone, or its socket full
+                stream.deaf = True
+        return True
 
     def tell(self, stream: Stream, made: dns.Answer) -> None:
         """Record one question, or a connection that asked none."""
@@ -282,7 +293,8 @@ class StreamResolver:
         while self.serve():
             pass
         for stream in list(self.streams.values()):
-            self.read(stream)
+            while self.read(stream):
+                pass
             if stream.sock.fileno() in self.streams:
                 self.end(stream)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -157,11 +159,19 @@ def test_a_flood_on_one_connection_ends_it(
 
 
 def test_what_is_left_is_answered_before_it_is_drained(
-    client: Callable[[str], tuple[str, BrokerProcess, str]],
+    client: Callable[[str], tuple[str, BrokerProcess, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also what one read does not hold, of a client that is gone before anybody read of it."""
+    monkeypatch.setattr(limits, "DNS_STREAM_READ_BYTES", 32)
     _, run, _ = client("s = connect()\ns.send(ask('b.example'))\nread(s)\n")
-    run.recorder.send(Plain(MsgType.STOP))
     assert question(run).qname == "b.example"
+    os.kill(run.pid, signal.SIGSTOP)
+    names = "'b.example'," * 20
+    client(f"s = connect()\ns.sendall(ask({names}))\n")
+    run.recorder.send(Plain(MsgType.STOP))
+    os.kill(run.pid, signal.SIGCONT)
+    told = [question(run) for _ in range(20)]
+    assert {(t.qname, t.rule) for t in told} == {("b.example", Rule.ALLOWED)}
     got = run.recorder.recv(30)
     assert got is not None
     assert got.msg == Plain(MsgType.DRAINED)
