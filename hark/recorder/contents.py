@@ -42,7 +42,7 @@ class Contents:
         self._tokens = float(limits.WORKSPACE_KEPT_BURST)
         self._at_ns = 0
         self._left: dict[str, list[int]] = {}
-        self._cut = False
+        self._cut = ""
         self._kept: dict[bytes, list[int]] = {}
         if sock is not None:
             sock.setblocking(False)
@@ -81,7 +81,7 @@ class Contents:
             yield from self._frames()
         self.close()
         for folder in sorted(self._open):
-            self._cut = True
+            self._cut = detail
             yield (
                 Kind.WORKSPACE_CONTENT,
                 self._cut_short(folder, detail),
@@ -164,7 +164,7 @@ class Contents:
             for reason, count in sorted(self._left.items())
             if reason not in _BY_RULE
         ]
-        words += ["the run was over before all was read"] if self._cut else []
+        words += [self._cut] if self._cut else []
         if not words:
             return []
         return [f"hark: workspace: its start is only partly in the recording: {', '.join(words)}"]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from hark import limits
+from hark.bundle import cbor
 from hark.errors import LaunchError
 from hark.policy import privileges
 from hark.workspace import contents, manifest, state
@@ -181,7 +182,10 @@ def _child(
 ) -> None:
     """Never returns: whatever happens, this copy of the process ends here."""
     out, rest, first = after
+    code = limits.EXIT_BUG
     try:
+        if rest is not None or first is not None:
+            _import_ahead()
         kept = [*(source.fd for source in sources), *files, pipe, out.fileno()]
         privileges.close_all_but(kept)
         privileges.kept_apart("hark-files")
@@ -197,8 +201,16 @@ def _child(
             first(out)
         if rest is not None:
             _send(out, pairs, rest)
+        code = 0
     finally:
-        os._exit(0)
+        os._exit(code)
+
+
+def _import_ahead() -> None:
+    """Import what sending needs, as root: the person may not reach hark's own files."""
+    import pathspec  # noqa: F401, PLC0415 - slow, and needed here alone
+
+    cbor.encode(0)  # its codec is imported at the first use
 
 
 def _send(out: socket.socket, pairs: Sequence[tuple[Source, int]], rest: Rest) -> None:
