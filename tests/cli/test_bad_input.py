@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from harness.running import NO_SENSORS, environment, hark, need, need_program, upstreams
+from harness.running import (
+    NO_SENSORS,
+    as_nobody,
+    environment,
+    hark,
+    need,
+    need_program,
+    upstreams,
+)
 from harness.world import EVIL, NEWS, World
 from stub import Authority, Stub
 
@@ -43,9 +51,7 @@ def test_control_the_plain_run_works(world: World):
 
 def test_without_root_it_says_so():
     need("root", os.geteuid() == 0)
-    setpriv = need_program("setpriv")
-    before = (setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--")
-    done = hark("run", "--", "/bin/true", cwd=Path("/"), before=before)
+    done = hark("run", "--", "/bin/true", cwd=Path("/"), before=as_nobody())
     assert_refused(done, FAILED, "root", "hint: .*sudo")
 
 

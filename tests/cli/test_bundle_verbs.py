@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.running import need, need_program
+from harness.running import as_nobody, need
 
 from hark.bundle.format import DOMAINS, Header
 from hark.bundle.keys import SigningKey
@@ -138,9 +138,8 @@ def test_verify_and_inspect_need_no_root(pure: bool):
     main(["synth", "--corrupt", "9", "run.hark"])
     file = os.open("run.hark", os.O_RDONLY)
     os.fchmod(file, 0o644)  # the folders above it stay closed
-    setpriv = need_program("setpriv")
-    nobody = [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
-    command = [*nobody, "--inh-caps=-all", "--", sys.executable, "-m", "hark.cli.app"]
+    nobody = as_nobody("--bounding-set=-all", "--inh-caps=-all")
+    command = [*nobody, sys.executable, "-m", "hark.cli.app"]
     env = os.environ | ({"HARK_PURE": "1"} if pure else {})
     for verb, status, said in (("verify", 1, "BROKEN  event 9"), ("inspect", 1, "exec")):
         argv = [*command, verb, f"/proc/self/fd/{file}"]

@@ -207,7 +207,7 @@ def outside(probes: list[str], file: Path, uid: int) -> dict[str, list[Any]]:
     work.mkdir()
     os.chown(work, uid, uid)
     done = subprocess.run(
-        [*own_pids, PYTHON, "-I", "-S", PROBES, file, ",".join(probes)],
+        [*own_pids, PYTHON, "-I", "-S", file.with_name("probes.py"), file, ",".join(probes)],
         check=True,
         capture_output=True,
         user=uid,

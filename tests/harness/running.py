@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import tomllib
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ __all__ = [
     "PYTHON",
     "ROOT",
     "Finished",
+    "as_nobody",
     "environment",
     "hark",
     "need",
@@ -37,6 +39,12 @@ NO_SENSORS = (
     "mount -t tmpfs none /sys/kernel/btf; "
     "for d in /run/hark/sensors /run/hark/bpf /sys/fs/bpf; do "
     "[ ! -d $d ] || mount -t tmpfs none $d; done"
+)
+
+# Shell words that put $1 at its own path again, below an open $2 that holds nothing else.
+_OPENED = (
+    'mount --bind "$1" /mnt; mount -t tmpfs -o mode=755 none "$2"; mkdir -p "$1"; '
+    'mount --move /mnt "$1"; shift 2; exec "$@"'
 )
 
 _CLEARED = ("CERT", "_CA_", "CA_BUNDLE", "CAINFO", "SSL_", "ROOTS", "PROXY", "proxy")
@@ -58,6 +66,21 @@ def need_program(name: str) -> str:
     need(name, found is not None)
     assert found is not None
     return found
+
+
+def as_nobody(*options: str) -> tuple[str, ...]:
+    """Return the words that run a command as nobody; ``options`` are setpriv's.
+
+    A clone may lie below a folder that only root may enter, as mktemp makes them. Then it is shown
+    to the command at the same path, with that folder open, in a mount namespace of its own.
+    """
+    ids = (need_program("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups")
+    words = (*ids, *options, "--")
+    closed = [folder for folder in ROOT.parents if not folder.stat().st_mode & stat.S_IXOTH]
+    if not closed:
+        return words
+    opened = (need_program("unshare"), "-m", need_program("sh"), "-ec", _OPENED, "sh")
+    return (*opened, str(ROOT), str(closed[-1]), *words)
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.running import as_nobody
 
 from hark.kernel import probe
 from hark.kernel.sensors import cgroup2_mounts
@@ -61,7 +62,7 @@ def test_the_run_path_probes_all_but_the_slow_ones():
 
 
 def test_without_root_it_says_so():
-    tier, _, features = _say(user=65534, group=65534, extra_groups=[])
+    tier, _, features = _say(*as_nobody())
     assert tier == "record"
     assert features["root"] == [False, "the effective user id is 65534"]
     for name in ("net-ns", "mount-ns", "cgroup2", "user-ns"):
