@@ -148,24 +148,6 @@ static __always_inline void hark_fill_path(struct hark_file_space *space, struct
 	space->rec.path_len = (__u16)walk.len;
 }
 
-static __always_inline void hark_put_file(__u64 run, struct hark_file_space *space, __u32 len)
-{
-	struct hark_ring_key key = {.run = run, .ring = HARK_RING_BULK};
-	struct hark_run_stats *stats = hark_run_stats(run);
-	void *buffer = bpf_map_lookup_elem(&hark_rings, &key);
-	struct hark_ring_stats *ring;
-
-	if (!stats || !buffer)
-		return;
-	ring = &stats->ring[HARK_RING_BULK];
-	space->rec.head.len = len;
-	space->rec.head.seq = __sync_fetch_and_add(&ring->produced, 1);
-	if (len > sizeof(*space) || bpf_ringbuf_output(buffer, space, len, 0))
-		__sync_fetch_and_add(&ring->dropped, 1);
-	else
-		__sync_fetch_and_add(&ring->emitted, 1);
-}
-
 static __always_inline struct hark_file_space *hark_new_file(struct task_struct *task, __u32 op)
 {
 	__u32 zero = 0;
@@ -197,7 +179,8 @@ __noinline int hark_tell_open(__u64 run, int fd)
 	space->rec.ino = BPF_CORE_READ(inode, i_ino);
 	space->rec.dev = BPF_CORE_READ(inode, i_sb, s_dev);
 	hark_fill_path(space, BPF_CORE_READ(file, f_path.mnt), BPF_CORE_READ(file, f_path.dentry));
-	hark_put_file(run, space, (__u32)(sizeof(space->rec) + space->rec.path_len + 7) & ~7U);
+	hark_put(run, HARK_RING_BULK, &space->rec.head,
+		 (__u32)(sizeof(space->rec) + space->rec.path_len + 7) & ~7U, sizeof(*space));
 	return 0;
 }
 
@@ -230,7 +213,8 @@ __noinline int hark_tell_name(__u64 run, int dirfd, __u64 name, __u32 op)
 		space->rec.name_len = (__u16)(got - 1);
 	else
 		space->rec.head.flags |= HARK_RECF_TRUNCATED;
-	hark_put_file(run, space, (__u32)(sizeof(space->rec) + at + space->rec.name_len + 7) & ~7U);
+	hark_put(run, HARK_RING_BULK, &space->rec.head,
+		 (__u32)(sizeof(space->rec) + at + space->rec.name_len + 7) & ~7U, sizeof(*space));
 	return 0;
 }
 

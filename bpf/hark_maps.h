@@ -244,10 +244,10 @@ static __always_inline void *hark_reserve(__u64 run, __u32 ring, __u32 size, __u
 	struct hark_rec_head *head;
 	__u64 seq;
 
-	if (!stats || !buffer)
+	if (!stats)
 		return 0;
 	seq = __sync_fetch_and_add(&stats->ring[ring].produced, 1);
-	head = bpf_ringbuf_reserve(buffer, size, 0);
+	head = buffer ? bpf_ringbuf_reserve(buffer, size, 0) : 0;
 	if (!head) {
 		__sync_fetch_and_add(&stats->ring[ring].dropped, 1);
 		return 0;
@@ -256,6 +256,27 @@ static __always_inline void *hark_reserve(__u64 run, __u32 ring, __u32 size, __u
 	__builtin_memset(head, 0, size);
 	hark_fill_head(head, size, kind, seq, subject);
 	return head;
+}
+
+/*
+ * Put out a record that was made elsewhere, its head filled but for length and number; counted as
+ * dropped when there is no room. `ring` and `size`, the most it may be, must be constants.
+ */
+static __always_inline void hark_put(__u64 run, __u32 ring, struct hark_rec_head *head, __u32 len,
+				     __u32 size)
+{
+	struct hark_ring_key key = {.run = run, .ring = ring};
+	struct hark_run_stats *stats = hark_run_stats(run);
+	void *buffer = bpf_map_lookup_elem(&hark_rings, &key);
+
+	if (!stats)
+		return;
+	head->len = len;
+	head->seq = __sync_fetch_and_add(&stats->ring[ring].produced, 1);
+	if (!buffer || len > size || bpf_ringbuf_output(buffer, head, len, 0))
+		__sync_fetch_and_add(&stats->ring[ring].dropped, 1);
+	else
+		__sync_fetch_and_add(&stats->ring[ring].emitted, 1);
 }
 
 #endif

@@ -129,24 +129,6 @@ static __always_inline __u32 hark_fill_names(struct hark_exec_space *space,
 	return name_len + (__u32)argv_len;
 }
 
-static __always_inline void hark_put_exec(__u64 run, struct hark_exec_space *space, __u32 len)
-{
-	struct hark_ring_key key = {.run = run, .ring = HARK_RING_CONTROL};
-	struct hark_run_stats *stats = hark_run_stats(run);
-	void *buffer = bpf_map_lookup_elem(&hark_rings, &key);
-	struct hark_ring_stats *ring;
-
-	if (!stats || !buffer)
-		return;
-	ring = &stats->ring[HARK_RING_CONTROL];
-	space->rec.head.len = len;
-	space->rec.head.seq = __sync_fetch_and_add(&ring->produced, 1);
-	if (len > sizeof(*space) || bpf_ringbuf_output(buffer, space, len, 0))
-		__sync_fetch_and_add(&ring->dropped, 1);
-	else
-		__sync_fetch_and_add(&ring->emitted, 1);
-}
-
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(hark_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
 {
@@ -167,7 +149,8 @@ int BPF_PROG(hark_exec, struct task_struct *task, int old_pid, struct linux_binp
 	hark_fill_exe(&space->rec, task);
 	hark_fill_creds(&space->rec, task);
 	len = hark_fill_names(space, task, bprm);
-	hark_put_exec(run, space, (__u32)(sizeof(space->rec) + len + 7) & ~7U);
+	hark_put(run, HARK_RING_CONTROL, &space->rec.head,
+		 (__u32)(sizeof(space->rec) + len + 7) & ~7U, sizeof(*space));
 	return 0;
 }
 

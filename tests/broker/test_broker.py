@@ -22,33 +22,13 @@ from hark.policy.control import DialStatus, MsgType, PeerClosed, Plain
 from hark.policy.model import Redirect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Start = Callable[..., BrokerProcess]
 
 pytestmark = pytest.mark.kernel
 
 LOOPBACK = bytes((127, 0, 0, 1))
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., BrokerProcess]]:
-    made: list[BrokerProcess] = []
-
-    def begin(*args: object, **more: object) -> BrokerProcess:
-        made.append(BrokerProcess(*args, **more))
-        return made[-1]
-
-    yield begin
-    for process in made:
-        process.end()
-
-
-@pytest.fixture
-def listener() -> Iterator[Listener]:
-    made = Listener()
-    yield made
-    made.close()
 
 
 def table(name: str, port: int, *, private: bool = False) -> str:

@@ -28,7 +28,7 @@ from hark.policy.control import DialStatus
 from hark.policy.model import Redirect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Start = Callable[..., BrokerProcess]
 
@@ -94,26 +94,6 @@ def pump(source: socket.socket, sink: socket.socket) -> None:
         while data := source.recv(65536):
             sink.sendall(data)
         sink.shutdown(socket.SHUT_WR)
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., BrokerProcess]]:
-    made: list[BrokerProcess] = []
-
-    def begin(*args: object, **more: object) -> BrokerProcess:
-        made.append(BrokerProcess(*args, **more))
-        return made[-1]
-
-    yield begin
-    for process in made:
-        process.end()
-
-
-@pytest.fixture
-def listener() -> Iterator[Listener]:
-    made = Listener()
-    yield made
-    made.close()
 
 
 def policy(port: int, *more: str, host: str = "127.0.0.1") -> str:
